@@ -1,0 +1,3 @@
+module github.com/sandtree/sandtree
+
+go 1.26

@@ -1,0 +1,288 @@
+// Package control holds the verbs of a supervisor's socket: what the node
+// asks of the process that owns one family's incarnations, and what that
+// process reports by itself.
+//
+// Requests and replies are JSON; descriptors travel beside them in the order
+// that each type's comment states. Times are nanoseconds where a field's name
+// ends in "_ns". All ids are chosen by the caller, so that a request that was
+// interrupted can be asked about by name.
+package control
+
+import "time"
+
+// Verbs of a supervisor.
+const (
+	VerbCreate           = "create"            // CreateRequest → Sandbox
+	VerbRemove           = "remove"            // SandboxRequest → nothing
+	VerbList             = "list"              // nothing → ListReply
+	VerbExec             = "exec"              // ExecRequest → Session, with its descriptors
+	VerbSignal           = "signal"            // SignalRequest → nothing
+	VerbResize           = "resize"            // ResizeRequest → nothing
+	VerbCloseStdin       = "close_stdin"       // SessionRequest → nothing
+	VerbAdopt            = "adopt"             // SessionRequest → Session, with duplicates of its descriptors
+	VerbForget           = "forget"            // SessionRequest: an ended session's status was recorded; nothing
+	VerbCheckpoint       = "checkpoint"        // CheckpointRequest → Checkpoint
+	VerbCheckpointRemove = "checkpoint_remove" // CheckpointRef → nothing
+	VerbTree             = "tree"              // SandboxRequest → TreeReply
+	VerbRollback         = "rollback"          // CheckpointRef → Rebirth, with descriptors of all its sessions
+	VerbFork             = "fork"              // ForkRequest → ForkReply; sessions of the copies are fetched with adopt
+	VerbDiff             = "diff"              // DiffRequest → DiffReply
+	VerbStats            = "stats"             // SandboxRequest → Stats
+	VerbFile             = "file"              // FileRequest → FileReply, for open and create with one descriptor
+)
+
+// Events that a supervisor sends by itself.
+const (
+	EventSessionEnded = "session_ended" // Session
+	EventSandboxEnded = "sandbox_ended" // SandboxEnded
+)
+
+// Resources bound one sandbox. Zero means no bound of its own.
+type Resources struct {
+	MemoryBytes int64   `json:"memory_bytes,omitempty"`
+	CPUs        float64 `json:"cpus,omitempty"`
+	PIDs        int64   `json:"pids,omitempty"`
+	DiskBytes   int64   `json:"disk_bytes,omitempty"`
+}
+
+// CreateRequest boots a sandbox.
+type CreateRequest struct {
+	Sandbox   string    `json:"sandbox"`
+	Hostname  string    `json:"hostname"`
+	Resources Resources `json:"resources"`
+	// Setuid allows setuid programs to gain privilege inside: no_new_privs
+	// stays off and the filter is installed before capabilities are dropped.
+	Setuid bool `json:"setuid,omitempty"`
+}
+
+// SandboxRequest names a sandbox.
+type SandboxRequest struct {
+	Sandbox string `json:"sandbox"`
+}
+
+// Sandbox is one sandbox as its supervisor sees it.
+type Sandbox struct {
+	ID        string    `json:"id"`
+	Hostname  string    `json:"hostname"`
+	Created   time.Time `json:"created"`
+	Resources Resources `json:"resources"`
+	// Generation counts incarnations: 0 after create, one more after each
+	// rollback. A fork starts at 0 again.
+	Generation uint64 `json:"generation"`
+	// At is the checkpoint that the live state descends from; empty before
+	// the first one.
+	At       string    `json:"at,omitempty"`
+	Alive    bool      `json:"alive"`
+	Sessions []Session `json:"sessions,omitempty"`
+}
+
+// ListReply is everything that a new node must know.
+type ListReply struct {
+	Sandboxes []Sandbox `json:"sandboxes"`
+}
+
+// Window is the size of a terminal, in characters.
+type Window struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// ExecRequest starts a command as a session.
+//
+// The reply carries the outer ends of its standard streams: for a terminal
+// one descriptor, the master; otherwise three: the write end of stdin, the
+// read ends of stdout and stderr. The supervisor keeps duplicates.
+type ExecRequest struct {
+	Sandbox string   `json:"sandbox"`
+	Session string   `json:"session"`
+	Argv    []string `json:"argv"` // Argv[0] without a slash is looked up in PATH inside
+	Env     []string `json:"env"`
+	Dir     string   `json:"dir,omitempty"`  // default: the user's home, or /
+	User    string   `json:"user,omitempty"` // name or uid[:gid], looked up in the sandbox's /etc/passwd; default root
+	TTY     bool     `json:"tty,omitempty"`
+	Window  Window   `json:"window,omitzero"`
+	// StdinClosed gives the command an empty stdin (pipes only).
+	StdinClosed bool `json:"stdin_closed,omitempty"`
+}
+
+// Session is a running or ended command.
+type Session struct {
+	ID      string    `json:"id"`
+	Sandbox string    `json:"sandbox"`
+	Argv    []string  `json:"argv"`
+	TTY     bool      `json:"tty"`
+	PID     int       `json:"pid"` // inside
+	Started time.Time `json:"started"`
+	// Generation of the incarnation that the descriptors belong to.
+	Generation uint64 `json:"generation"`
+	Ended      bool   `json:"ended"`
+	// ExitCode is 128+signal for a command that a signal ended.
+	ExitCode int `json:"exit_code"`
+	// Reason is empty for an ordinary end, or "rolled back", "oom",
+	// "sandbox ended".
+	Reason string `json:"reason,omitempty"`
+}
+
+// SessionRequest names a session.
+type SessionRequest struct {
+	Sandbox string `json:"sandbox"`
+	Session string `json:"session"`
+}
+
+// SignalRequest sends a signal to a session's process group.
+type SignalRequest struct {
+	Sandbox string `json:"sandbox"`
+	Session string `json:"session"`
+	Signal  int    `json:"signal"`
+}
+
+// ResizeRequest sets the size of a session's terminal.
+type ResizeRequest struct {
+	Sandbox string `json:"sandbox"`
+	Session string `json:"session"`
+	Window  Window `json:"window"`
+}
+
+// SandboxEnded reports that an incarnation is gone though nobody removed it.
+type SandboxEnded struct {
+	Sandbox string `json:"sandbox"`
+	Reason  string `json:"reason"`
+}
+
+// CheckpointRequest takes a checkpoint of a live sandbox.
+type CheckpointRequest struct {
+	Sandbox    string `json:"sandbox"`
+	Checkpoint string `json:"checkpoint"`
+	Name       string `json:"name,omitempty"`
+}
+
+// CheckpointRef names a checkpoint by id, and the sandbox whose tree it is in
+// (or, for a rollback, the sandbox that is rolled back).
+type CheckpointRef struct {
+	Sandbox    string `json:"sandbox"`
+	Checkpoint string `json:"checkpoint"`
+}
+
+// Checkpoint is a node of a sandbox's tree.
+type Checkpoint struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name,omitempty"`
+	Sandbox string    `json:"sandbox"`
+	Parent  string    `json:"parent,omitempty"`
+	Created time.Time `json:"created"`
+	// FrozenNS is how long the processes stood still.
+	FrozenNS int64 `json:"frozen_ns"`
+	// DirtyBytes is memory copied; FileBytes what the file snapshot holds
+	// exclusively, as far as the file system has accounted for it.
+	DirtyBytes int64 `json:"dirty_bytes"`
+	FileBytes  int64 `json:"file_bytes"`
+	Processes  int   `json:"processes"`
+	Threads    int   `json:"threads"`
+	// StageNS says what the frozen time went to, by stage.
+	StageNS map[string]int64 `json:"stage_ns,omitempty"`
+}
+
+// TreeReply is the checkpoint tree of a sandbox.
+type TreeReply struct {
+	Sandbox     string       `json:"sandbox"`
+	At          string       `json:"at,omitempty"`
+	Checkpoints []Checkpoint `json:"checkpoints"` // parents before children
+}
+
+// Rebirth is a sandbox after a rollback, with how long it took. Its
+// descriptors are those of all its sessions that have not ended, in order,
+// each with as many as ExecRequest states.
+type Rebirth struct {
+	Sandbox   Sandbox          `json:"sandbox"`
+	ElapsedNS int64            `json:"elapsed_ns"`
+	StageNS   map[string]int64 `json:"stage_ns,omitempty"`
+}
+
+// ForkRequest makes sandboxes from a checkpoint.
+type ForkRequest struct {
+	From CheckpointRef `json:"from"`
+	// Sandboxes are the ids of the copies; Hostnames stand beside them.
+	Sandboxes []string `json:"sandboxes"`
+}
+
+// ForkReply lists the copies. ElapsedNS is the time of each.
+type ForkReply struct {
+	Sandboxes []Sandbox `json:"sandboxes"`
+	ElapsedNS []int64   `json:"elapsed_ns"`
+}
+
+// DiffRequest compares the files of two checkpoints of one tree; an empty To
+// means the live state.
+type DiffRequest struct {
+	Sandbox string `json:"sandbox"`
+	From    string `json:"from"`
+	To      string `json:"to,omitempty"`
+}
+
+// Change is one path that differs. Kind is "A" (added), "M" (changed) or
+// "D" (deleted).
+type Change struct {
+	Path string `json:"path"`
+	Kind string `json:"kind"`
+}
+
+// DiffReply lists changes by path.
+type DiffReply struct {
+	Changes []Change `json:"changes"`
+}
+
+// Stats are a sandbox's figures of one moment.
+type Stats struct {
+	Sandbox         string `json:"sandbox"`
+	CPUNS           int64  `json:"cpu_ns"`
+	MemoryBytes     int64  `json:"memory_bytes"`
+	MemoryMaxBytes  int64  `json:"memory_max_bytes,omitempty"`
+	PIDs            int64  `json:"pids"`
+	PIDsMax         int64  `json:"pids_max,omitempty"`
+	DiskBytes       int64  `json:"disk_bytes"`
+	DiskMaxBytes    int64  `json:"disk_max_bytes,omitempty"`
+	OOMKills        int64  `json:"oom_kills"`
+	Checkpoints     int    `json:"checkpoints"`
+	CheckpointBytes int64  `json:"checkpoint_bytes"`
+}
+
+// File operations, all done inside the sandbox's root, which no path leaves
+// (openat2 with RESOLVE_IN_ROOT).
+const (
+	FileStat     = "stat"     // Path, NoFollow → Entry
+	FileList     = "list"     // Path → Entries, by name
+	FileOpen     = "open"     // Path → descriptor of a regular file, read only
+	FileCreate   = "create"   // Path, Mode, UID, GID → descriptor, write only; truncates
+	FileMkdir    = "mkdir"    // Path, Mode, UID, GID
+	FileSymlink  = "symlink"  // Path, Target, UID, GID
+	FileReadlink = "readlink" // Path → Entry.Target
+)
+
+// FileRequest is one file operation.
+type FileRequest struct {
+	Sandbox  string `json:"sandbox"`
+	Op       string `json:"op"`
+	Path     string `json:"path"`
+	NoFollow bool   `json:"no_follow,omitempty"`
+	Mode     uint32 `json:"mode,omitempty"` // permission bits, setuid and sticky included
+	UID      int    `json:"uid,omitempty"`  // inside
+	GID      int    `json:"gid,omitempty"`
+	Target   string `json:"target,omitempty"`
+}
+
+// Entry describes a file inside.
+type Entry struct {
+	Name   string    `json:"name"`
+	Mode   uint32    `json:"mode"` // st_mode
+	UID    int       `json:"uid"`
+	GID    int       `json:"gid"`
+	Size   int64     `json:"size"`
+	MTime  time.Time `json:"mtime"`
+	Target string    `json:"target,omitempty"`
+}
+
+// FileReply answers a FileRequest.
+type FileReply struct {
+	Entry   Entry   `json:"entry"`
+	Entries []Entry `json:"entries,omitempty"`
+}
