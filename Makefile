@@ -1,0 +1,63 @@
+# What the targets need is installed by scripts/install-deps where it is
+# missing; that, tests and the demo want root.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS  := -s -w -X github.com/sandtree/sandtree/internal/version.stamped=$(VERSION)
+LINT     := go tool -modfile=tools/go.mod golangci-lint
+FUZZTIME ?= 10s
+BIN      := bin/sandtree
+
+.PHONY: all build test lint generate check-generated template demo bench fuzz clean
+all: build
+
+# One static binary.
+build:
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/sandtree
+
+# Packages one after another: tests start real processes, mounts and daemons.
+# TESTFLAGS adds flags (-run X), PKGS narrows the packages.
+PKGS ?= ./...
+test: test-deps build
+	go vet ./...
+	SANDTREE_TEST_ROOTFS=$$(scripts/test-rootfs) CGO_ENABLED=1 \
+		go test -race -p 1 -timeout 20m -json $(TESTFLAGS) $(PKGS) | go run ./scripts/testreport
+
+.PHONY: test-deps
+test-deps:
+	scripts/install-deps gcc libc6-dev binutils git python3 procps util-linux mmdebstrap ca-certificates
+	scripts/test-rootfs >/dev/null
+
+lint:
+	$(LINT) run
+
+# Everything that is generated: the wire protocol's code, the stubs' machine code.
+generate:
+	scripts/install-deps protobuf-compiler binutils
+	sh proto/generate.sh
+	go generate ./...
+
+# Fails where a committed file is not what `make generate` makes.
+check-generated:
+	scripts/install-deps protobuf-compiler binutils git
+	scripts/check-generated
+
+# The default template, called debian.
+template: build
+	scripts/template
+
+# The main job: a search over candidate patches as a tree of checkpoints.
+demo: build
+	scripts/demo
+
+bench: build template
+	$(BIN) bench
+
+# Every fuzz target for FUZZTIME.
+fuzz:
+	scripts/fuzz $(FUZZTIME)
+
+clean:
+	rm -rf bin build
