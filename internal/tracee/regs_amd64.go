@@ -1,0 +1,51 @@
+package tracee
+
+import "golang.org/x/sys/unix"
+
+// Registers are a thread's general registers.
+type Registers struct{ unix.PtraceRegs }
+
+// noSyscall in orig_rax tells the kernel that the thread is in no system call,
+// so that it restarts none.
+const noSyscall = ^uint64(0)
+
+// toBatch points the registers at a batch loop that ends in a trap.
+func (r *Registers) toBatch(loop uint64, b *Batch) {
+	r.Rip, r.Rbx, r.R12, r.R15, r.Orig_rax = loop, b.base, uint64(len(b.ops)), 0, noSyscall
+}
+
+// toCall points the registers at a syscall instruction.
+func (r *Registers) toCall(at uint64, nr int, args []uint64) {
+	r.Rip, r.Rax, r.Orig_rax = at, uint64(nr), noSyscall
+	for i, p := range []*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9}[:len(args)] {
+		*p = args[i]
+	}
+}
+
+// result is what the last system call returned.
+func (r *Registers) result() int64 { return int64(r.Rax) }
+
+// InSyscall reports whether the thread stopped inside a system call, and
+// which.
+func (r *Registers) InSyscall() (nr int, ok bool) {
+	return int(int64(r.Orig_rax)), int64(r.Orig_rax) >= 0
+}
+
+// Result is what the system call that the thread stopped in is about to
+// return; the kernel's internal restart numbers (ERESTARTSYS and its like,
+// include/linux/errno.h) among them.
+func (r *Registers) Result() int64 { return int64(r.Rax) }
+
+// Rewind makes the thread enter the system call that it stopped in once more:
+// it goes back over the two bytes of the syscall instruction.
+func (r *Registers) Rewind() {
+	r.Rip -= 2
+	r.Rax = r.Orig_rax
+	r.Orig_rax = noSyscall
+}
+
+// SetResult makes the system call that the thread stopped in return v.
+func (r *Registers) SetResult(v int64) {
+	r.Rax = uint64(v)
+	r.Orig_rax = noSyscall
+}
