@@ -1,0 +1,111 @@
+// Package image holds what a checkpoint knows of a process tree: data alone,
+// filled by capture and read by restore.
+//
+// Process and thread numbers are those inside the sandbox. Addresses are those
+// of the process. Nothing here refers to a live process of the host.
+package image
+
+import "golang.org/x/sys/unix"
+
+// Tree is a captured tree of processes, without the PID 1 that is sandtree's
+// own.
+type Tree struct {
+	// Processes stand parents before children. Roots have Parent 1.
+	Processes []*Process
+	// Files are the open file descriptions, each once however many
+	// descriptors of however many processes refer to it.
+	Files []*File
+	// Terminals are the pseudoterminals that descriptors refer to or that
+	// sessions are bound to.
+	Terminals []*Terminal
+	// Monotonic and Boottime are the clocks' readings inside at the stop, in
+	// nanoseconds.
+	Monotonic, Boottime int64
+	// LastPID is the number that the kernel gave last in the pid namespace.
+	LastPID int
+}
+
+// State is what a process was doing.
+type State byte
+
+// States of a process.
+const (
+	Running State = 'R' // or sleeping
+	Stopped State = 'T' // by job control
+	Zombie  State = 'Z'
+)
+
+// Process is one process.
+type Process struct {
+	PID, Parent, Group, Session int
+	State                       State
+	ExitStatus                  int // of a zombie, as wait(2) gives it
+	Comm                        string
+	Threads                     []*Thread // the leader first
+	Memory                      Memory
+	Exe                         string // path inside
+	Cwd                         string
+	Root                        string // "/" unless it has changed its root
+	Umask                       uint32
+	// Handlers are struct kernel_sigaction by signal number minus one.
+	Handlers    [64]Handler
+	Pending     [][128]byte // siginfo_t of signals pending for the whole process
+	Descriptors []Descriptor
+	Limits      [16]unix.Rlimit
+	Timers      [3]unix.Itimerval // real, virtual, profiling
+	Personality uint32
+	Dumpable    int
+	Subreaper   bool
+	OOMScoreAdj int
+	// Terminal is the index of the controlling terminal in Tree.Terminals, or
+	// -1.
+	Terminal int
+}
+
+// Handler is struct sigaction as rt_sigaction(2) takes it.
+type Handler struct {
+	Action, Flags, Restorer, Mask uint64
+}
+
+// Thread is one thread.
+type Thread struct {
+	TID        int
+	Regs       unix.PtraceRegs
+	XState     []byte // XSAVE area
+	Sigmask    uint64
+	Pending    [][128]byte
+	AltStack   [24]byte // stack_t
+	RobustList [2]uint64
+	ClearTID   uint64
+	Rseq       Rseq
+	Creds      Credentials
+	Sched      Sched
+	Name       string
+	// Filters is the number of seccomp filters beyond those of the sandbox.
+	Filters int
+	// PDeathSig is sent to the thread's process when its parent ends.
+	PDeathSig int
+}
+
+// Rseq is a registration of restartable sequences.
+type Rseq struct {
+	Pointer         uint64
+	Size, Signature uint32
+}
+
+// Credentials are a thread's, in the numbers of the sandbox's user namespace.
+type Credentials struct {
+	UID, GID [4]int // real, effective, saved, file system
+	Groups   []int
+	// Capability sets, and no_new_privs and securebits (capabilities(7)).
+	Inheritable, Permitted, Effective, Bounding, Ambient uint64
+	NoNewPrivs                                           bool
+	SecureBits                                           uint32
+}
+
+// Sched is a thread's scheduling.
+type Sched struct {
+	Policy, Nice, Priority int
+	Affinity               unix.CPUSet
+	TimerSlack             uint64 // nanoseconds
+}

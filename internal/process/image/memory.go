@@ -1,0 +1,50 @@
+package image
+
+// Memory is an address space. The pages themselves are elsewhere: private ones
+// in a zygote, shared ones in a [Shared].
+type Memory struct {
+	VMAs []VMA // by address
+	MM   MM
+	Auxv []byte
+}
+
+// MM holds the addresses that struct prctl_mm_map has, in its order (prctl(2),
+// PR_SET_MM_MAP).
+type MM struct {
+	StartCode, EndCode, StartData, EndData, StartBrk, Brk,
+	StartStack, ArgStart, ArgEnd, EnvStart, EnvEnd uint64
+}
+
+// VMAKind says what backs a mapping.
+type VMAKind byte
+
+// Kinds of mappings.
+const (
+	Anonymous VMAKind = iota
+	FileBacked
+	SharedAnonymous // MAP_SHARED|MAP_ANONYMOUS, memfd: backed by Tree's Shared
+	Stack           // grows down
+	VDSO            // [vdso], [vvar] and its like: the kernel's
+)
+
+// VMA is one mapping.
+type VMA struct {
+	Start, End uint64
+	Prot       int  // PROT_
+	Shared     bool // MAP_SHARED
+	Kind       VMAKind
+	Offset     uint64 // in the file or shared object
+	Path       string // of a file, inside; without " (deleted)"
+	Deleted    bool   // the file has no name any more, or another file has it
+	Name       string // of the kernel's own mappings
+	Dev        uint64 // makedev as in maps, of files and shared objects
+	Ino        uint64
+	// Fresh is set if the mapping is another one than the mapping of the same
+	// place at the parent checkpoint.
+	Fresh bool
+	// WipeOnFork memory (madvise(2)) is zero in every restored process.
+	WipeOnFork bool
+}
+
+// Len is the mapping's length in bytes.
+func (v *VMA) Len() uint64 { return v.End - v.Start }
