@@ -1,0 +1,191 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	sandtreev1 "github.com/sandtree/sandtree/api/sandtree/v1"
+)
+
+// CheckpointInfo describes a checkpoint.
+type CheckpointInfo struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name,omitempty"`
+	Sandbox string    `json:"sandbox"`
+	Parent  string    `json:"parent,omitempty"`
+	Created time.Time `json:"created"`
+	// FrozenNS is how long the processes stood still.
+	FrozenNS int64 `json:"frozen_ns"`
+	// DirtyBytes is memory copied, FileBytes what the snapshot alone holds.
+	DirtyBytes int64            `json:"dirty_bytes"`
+	FileBytes  int64            `json:"file_bytes"`
+	Processes  int64            `json:"processes"`
+	Threads    int64            `json:"threads"`
+	StageNS    map[string]int64 `json:"stage_ns,omitempty"` // what the frozen time went to
+}
+
+// Checkpoint is one instant of a sandbox: its files and processes.
+type Checkpoint struct {
+	CheckpointInfo
+	c *Client
+}
+
+// Checkpoint takes a checkpoint. The name is optional and unique within the
+// sandbox.
+func (s *Sandbox) Checkpoint(ctx context.Context, name string) (*Checkpoint, error) {
+	r, err := s.c.checkpoints.Create(ctx, connect.NewRequest(&sandtreev1.CreateCheckpointRequest{Sandbox: s.ID, Name: name}))
+	if err != nil {
+		return nil, wrap(err)
+	}
+	return s.c.checkpoint(r.Msg.GetCheckpoint()), nil
+}
+
+// RemoveCheckpoint deletes a checkpoint, named by id or name.
+func (s *Sandbox) RemoveCheckpoint(ctx context.Context, checkpoint string) error {
+	_, err := s.c.checkpoints.Remove(ctx, connect.NewRequest(&sandtreev1.RemoveCheckpointRequest{Sandbox: s.ID, Checkpoint: checkpoint}))
+	return wrap(err)
+}
+
+// Remove deletes the checkpoint.
+func (k *Checkpoint) Remove(ctx context.Context) error {
+	_, err := k.c.checkpoints.Remove(ctx, connect.NewRequest(&sandtreev1.RemoveCheckpointRequest{Checkpoint: k.ID}))
+	return wrap(err)
+}
+
+// Tree is a sandbox's checkpoint tree.
+type Tree struct {
+	ID          string            `json:"id"` // the sandbox's
+	Name        string            `json:"name,omitempty"`
+	At          string            `json:"at,omitempty"` // the checkpoint that the live state descends from
+	Checkpoints []*CheckpointInfo `json:"checkpoints"`  // parents before children
+}
+
+// Tree returns the sandbox's checkpoint tree.
+func (s *Sandbox) Tree(ctx context.Context) (Tree, error) {
+	all, err := s.c.trees(ctx, s.ID)
+	if err != nil {
+		return Tree{}, err
+	}
+	if len(all) != 1 {
+		return Tree{}, &Error{Kind: Internal, Message: "the daemon sent no tree of sandbox " + s.ID}
+	}
+	return all[0], nil
+}
+
+// Trees returns the trees of all sandboxes.
+func (c *Client) Trees(ctx context.Context) ([]Tree, error) { return c.trees(ctx, "") }
+
+func (c *Client) trees(ctx context.Context, sandbox string) ([]Tree, error) {
+	r, err := c.checkpoints.Tree(ctx, connect.NewRequest(&sandtreev1.TreeRequest{Sandbox: sandbox}))
+	if err != nil {
+		return nil, wrap(err)
+	}
+	all := make([]Tree, 0, len(r.Msg.GetTrees()))
+	for _, m := range r.Msg.GetTrees() {
+		t := Tree{ID: m.GetSandbox(), Name: m.GetSandboxName(), At: m.GetAt(), Checkpoints: []*CheckpointInfo{}}
+		for _, k := range m.GetCheckpoints() {
+			t.Checkpoints = append(t.Checkpoints, &c.checkpoint(k).CheckpointInfo)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// RollbackResult is a sandbox after a rollback.
+type RollbackResult struct {
+	SandboxInfo
+	Checkpoint string           `json:"checkpoint"`
+	ElapsedNS  int64            `json:"elapsed_ns"`
+	StageNS    map[string]int64 `json:"stage_ns,omitempty"`
+}
+
+// Rollback makes the sandbox what it was at one of its checkpoints, named by
+// id or name. Sessions of the checkpoint go on, and whoever is attached to
+// them stays; sessions that were started later end.
+func (s *Sandbox) Rollback(ctx context.Context, checkpoint string) (RollbackResult, error) {
+	r, err := s.c.checkpoints.Rollback(ctx, connect.NewRequest(&sandtreev1.RollbackRequest{Sandbox: s.ID, Checkpoint: checkpoint}))
+	if err != nil {
+		return RollbackResult{}, wrap(err)
+	}
+	return RollbackResult{
+		SandboxInfo: s.c.sandbox(r.Msg.GetSandbox()).SandboxInfo, Checkpoint: r.Msg.GetCheckpoint(),
+		ElapsedNS: r.Msg.GetElapsedNs(), StageNS: r.Msg.GetStageNs(),
+	}, nil
+}
+
+// ForkResult is what a fork made.
+type ForkResult struct {
+	// Checkpoint is the one that was forked; a fork of a sandbox took it.
+	Checkpoint *Checkpoint
+	Sandboxes  []*Sandbox
+	// ElapsedNS is the time of each.
+	ElapsedNS []int64
+}
+
+// Fork makes n new sandboxes from the checkpoint. Names are optional.
+func (k *Checkpoint) Fork(ctx context.Context, n int, names ...string) (ForkResult, error) {
+	return k.c.Fork(ctx, k.ID, n, names...)
+}
+
+// Fork takes a checkpoint and makes n new sandboxes from it. Names are
+// optional.
+func (s *Sandbox) Fork(ctx context.Context, n int, names ...string) (ForkResult, error) {
+	return s.c.Fork(ctx, s.ID, n, names...)
+}
+
+// Fork makes n new sandboxes from a source: a sandbox (by id or name, its
+// live state is checkpointed first), a checkpoint's id, a checkpoint's name
+// if only one sandbox has it, or "SANDBOX/CHECKPOINT".
+func (c *Client) Fork(ctx context.Context, source string, n int, names ...string) (ForkResult, error) {
+	if n < 1 {
+		return ForkResult{}, &Error{Kind: Invalid, Message: "fork: the number of copies must be at least 1"}
+	}
+	r, err := c.checkpoints.Fork(ctx, connect.NewRequest(&sandtreev1.ForkRequest{Source: source, Count: uint32(n), Names: names})) //nolint:gosec // the daemon bounds it far lower
+	if err != nil {
+		return ForkResult{}, wrap(err)
+	}
+	f := ForkResult{Checkpoint: c.checkpoint(r.Msg.GetCheckpoint()), ElapsedNS: r.Msg.GetElapsedNs()}
+	for _, m := range r.Msg.GetSandboxes() {
+		f.Sandboxes = append(f.Sandboxes, c.sandbox(m))
+	}
+	return f, nil
+}
+
+// Change is one path that differs. Kind is "A" (added), "M" (changed) or "D"
+// (deleted).
+type Change struct {
+	Path string `json:"path"`
+	Kind string `json:"kind"`
+}
+
+// Diff lists the files that differ between two checkpoints of one tree, or
+// between one and the live state. Each is a source as in [Client.Fork]; a
+// sandbox means its live state. Names of checkpoints are looked up in the
+// sandbox that is given, which may be empty.
+func (c *Client) Diff(ctx context.Context, from, to, sandbox string) ([]Change, error) {
+	r, err := c.checkpoints.Diff(ctx, connect.NewRequest(&sandtreev1.DiffRequest{From: from, To: to, Sandbox: sandbox}))
+	if err != nil {
+		return nil, wrap(err)
+	}
+	all := make([]Change, 0, len(r.Msg.GetChanges()))
+	for _, m := range r.Msg.GetChanges() {
+		all = append(all, Change{Path: m.GetPath(), Kind: changeKinds[m.GetKind()]})
+	}
+	return all, nil
+}
+
+var changeKinds = map[sandtreev1.ChangeKind]string{
+	sandtreev1.ChangeKind_CHANGE_KIND_ADDED:    "A",
+	sandtreev1.ChangeKind_CHANGE_KIND_MODIFIED: "M",
+	sandtreev1.ChangeKind_CHANGE_KIND_DELETED:  "D",
+}
+
+func (c *Client) checkpoint(m *sandtreev1.Checkpoint) *Checkpoint {
+	return &Checkpoint{c: c, CheckpointInfo: CheckpointInfo{
+		ID: m.GetId(), Name: m.GetName(), Sandbox: m.GetSandbox(), Parent: m.GetParent(), Created: m.GetCreated().AsTime(),
+		FrozenNS: m.GetFrozenNs(), DirtyBytes: m.GetDirtyBytes(), FileBytes: m.GetFileBytes(),
+		Processes: m.GetProcesses(), Threads: m.GetThreads(), StageNS: m.GetStageNs(),
+	}}
+}
