@@ -1,0 +1,104 @@
+// Package cgroup limits, freezes, kills and measures the process trees of
+// sandboxes, on machines with cgroup v2 alone, with v1 controllers beside a
+// bare v2 tree (hybrid), and anything between.
+//
+// # Mechanism
+//
+// Version 2 is always used, as it alone has cgroup.freeze (5.2),
+// cgroup.kill (5.14), CLONE_INTO_CGROUP (5.7) and change notification. It has
+// these files even where all controllers are bound to v1. [Detect] finds, per
+// controller that we need, the hierarchy that has it. A [Parent] is one
+// directory of the same relative path in each hierarchy used, and a [Group]
+// one more below it that holds the processes of one incarnation.
+//
+// A process comes into the v2 part by CLONE_INTO_CGROUP with [Group.FD]; it
+// costs nothing. It must be put into the v1 parts by [Group.Add], and does so
+// by inheritance when its parent is in them already. Do it before the process
+// unshares its cgroup namespace, or the namespace is rooted elsewhere.
+//
+// # The cost of moving
+//
+// A write to cgroup.procs takes the write side of a lock that every fork and
+// exit takes for reading; by default the kernel waits for an RCU grace period
+// to get it, 8 to 14 ms when moves are rare. [FavorDynamicMoves] turns that
+// off.
+//
+// # What stays with the host
+//
+// Directories outlive the process that made them. After a crash the host
+// opens the same parent again and calls [Parent.Remove], which kills what is
+// left in it and removes it in every hierarchy.
+//
+// Documentation of the files: Documentation/admin-guide/cgroup-v2.rst and
+// cgroup-v1/*.rst of the kernel.
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+)
+
+// Controller is a resource controller's name, as in /proc/cgroups.
+type Controller string
+
+// The controllers that limits need. CPU time used and pressure are read from
+// v2, which counts them without a controller.
+const (
+	Memory Controller = "memory"
+	CPU    Controller = "cpu"
+	PIDs   Controller = "pids"
+)
+
+var controllers = []Controller{Memory, CPU, PIDs}
+
+// Limits bound one group. Zero means no bound.
+type Limits struct {
+	// MemoryBytes bounds memory, page cache included, and forbids swap
+	// beyond it.
+	MemoryBytes int64
+	// CPUs bounds CPU time, in CPUs: 1.5 is 150 ms in each 100 ms.
+	CPUs float64
+	// PIDs bounds the number of tasks, threads included.
+	PIDs int64
+}
+
+const (
+	cpuPeriod   = 100_000 // µs, the kernel's default
+	minCPUQuota = 1_000   // µs, the least that the kernel takes (sched/core.c)
+	minMemory   = 1 << 20 // below it nothing can start
+)
+
+// Check refuses limits that cannot work.
+func (l Limits) Check() error {
+	switch {
+	case l.MemoryBytes < 0 || l.MemoryBytes > 0 && l.MemoryBytes < minMemory:
+		return fault.New(fault.Invalid, "memory limit of %d bytes: at least %d are needed", l.MemoryBytes, minMemory)
+	case l.CPUs < 0 || math.IsNaN(l.CPUs) || l.CPUs > 1<<16 || l.CPUs > 0 && l.CPUs*cpuPeriod < minCPUQuota:
+		return fault.New(fault.Invalid, "CPU limit of %g: at least 0.01 is needed", l.CPUs)
+	case l.PIDs < 0 || l.PIDs > 1<<22: // PID_MAX_LIMIT
+		return fault.New(fault.Invalid, "limit of %d pids: it must be between 1 and %d", l.PIDs, 1<<22)
+	}
+	return nil
+}
+
+// quota is CPUs in microseconds per period.
+func (l Limits) quota() int64 { return int64(l.CPUs*cpuPeriod + 0.5) }
+
+// maxOr formats n, or "max" for zero, as v2 and pids.max want it.
+func maxOr(n int64) string {
+	if n == 0 {
+		return "max"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// gone reports that a directory or file vanished: the group was removed.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}

@@ -1,0 +1,324 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+)
+
+// Group holds the processes of one incarnation. Its methods may be called
+// from several goroutines; [Group.Close] after all others.
+type Group struct {
+	id      string
+	parent  *Parent
+	layout  Layout
+	unified string     // v2 directory
+	v1      []v1dir    // joined v1 hierarchies
+	dirFD   int        // v2 directory, O_PATH
+	threads int        // cgroup.threads, read-only
+	fence   fence      // cgroup.freeze and cgroup.events
+	mu      sync.Mutex // guards limits
+	limits  Limits     // as last set
+}
+
+// v1dir is the group's directory in one v1 hierarchy.
+type v1dir struct {
+	hierarchy
+	path string
+}
+
+// NewGroup makes a group with limits. A hierarchy of the v1 CPU controller
+// takes part only if CPU time is bounded, so that a group without a bound may
+// hold real-time tasks (see [Group.AllowRealtime]).
+//
+// Errors: [fault.Exists], [fault.Unsupported] for a limit whose controller is
+// nowhere, [fault.Invalid], [fault.Exhausted].
+func (p *Parent) NewGroup(id string, limits Limits) (_ *Group, err error) {
+	if err := checkName(id); err != nil {
+		return nil, err
+	}
+	if err := limits.Check(); err != nil {
+		return nil, err
+	}
+	if err := p.layout.supports(limits); err != nil {
+		return nil, err
+	}
+	g := &Group{id: id, parent: p, layout: p.layout, dirFD: -1, threads: -1, fence: fence{freeze: -1, events: -1}}
+	g.unified = filepath.Join(p.Path(), id)
+	if err := os.Mkdir(g.unified, 0o755); errors.Is(err, fs.ErrExist) {
+		return nil, fault.New(fault.Exists, "cgroup %s exists", g.unified)
+	} else if err != nil {
+		return nil, makeError(g.unified, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = g.Remove(context.Background())
+			g.Close()
+		}
+	}()
+	for _, h := range p.layout.v1 {
+		if slices.Equal(h.controllers, []Controller{CPU}) && limits.CPUs == 0 {
+			continue
+		}
+		d := v1dir{h, filepath.Join(p.dir(h), id)}
+		if err := os.Mkdir(d.path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, makeError(d.path, err)
+		}
+		g.v1 = append(g.v1, d)
+	}
+	if g.dirFD, err = unix.Open(g.unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fault.New(fault.Internal, "open cgroup %s: %w", g.unified, err)
+	}
+	if g.threads, err = unix.Openat(g.dirFD, "cgroup.threads", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fault.New(fault.Internal, "open cgroup %s: %w", g.unified, err)
+	}
+	if err = g.fence.open(g.dirFD); err != nil {
+		return nil, fault.New(fault.Internal, "open cgroup %s: %w", g.unified, err)
+	}
+	if err := g.setLimits(Limits{}, limits); err != nil {
+		return nil, err
+	}
+	g.limits = limits
+	return g, nil
+}
+
+func (l Layout) supports(limits Limits) error {
+	for _, c := range l.Missing() {
+		if c == Memory && limits.MemoryBytes > 0 || c == CPU && limits.CPUs > 0 || c == PIDs && limits.PIDs > 0 {
+			return fault.New(fault.Unsupported, "no cgroup hierarchy has the %s controller that the limit needs", c).
+				WithHint("it may be off in the kernel's command line (cgroup_disable=), or not delegated to sandtree")
+		}
+	}
+	return nil
+}
+
+// ID is the name that the group was made with.
+func (g *Group) ID() string { return g.id }
+
+// Path is the group's directory in the v2 hierarchy.
+func (g *Group) Path() string { return g.unified }
+
+// FD is the group's v2 directory, opened O_PATH, for CLONE_INTO_CGROUP
+// (clone(2), 5.7). The group owns it.
+func (g *Group) FD() int { return g.dirFD }
+
+// ThreadsFD is cgroup.threads, open for reading: at offset 0 it lists every
+// thread of the group in our pid namespace, one a line. The group owns it.
+func (g *Group) ThreadsFD() int { return g.threads }
+
+// NeedsAdd tells whether a process cloned into the group must be put into v1
+// hierarchies too, by [Group.Add] or by inheritance.
+func (g *Group) NeedsAdd() bool { return len(g.v1) > 0 }
+
+// Add puts a process, given in our pid namespace, into the group's v1
+// hierarchies; its threads come along. Where there are none it does nothing.
+func (g *Group) Add(pid int) error {
+	for _, d := range g.v1 {
+		if err := addTo(d.path, pid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Move puts a process into the group in all hierarchies, v2 included: for one
+// that was not cloned into it.
+func (g *Group) Move(pid int) error {
+	if err := addTo(g.unified, pid); err != nil {
+		return err
+	}
+	return g.Add(pid)
+}
+
+func addTo(dir string, pid int) error {
+	err := write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ESRCH):
+		return fault.New(fault.NotFound, "move process %d into its cgroup: %w", pid, err)
+	case errors.Is(err, unix.EINVAL):
+		return fault.New(fault.Conflict, "move process %d into its cgroup: %w", pid, err).
+			WithHint("a real-time process cannot enter a group without real-time budget")
+	}
+	return fault.New(fault.Internal, "move process %d into its cgroup: %w", pid, err)
+}
+
+// Limits are the limits as last set.
+func (g *Group) Limits() Limits {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.limits
+}
+
+// SetLimits changes the limits of a group with or without processes. On
+// error some may have been changed; [Group.Limits] stays at the old ones.
+func (g *Group) SetLimits(limits Limits) error {
+	if err := limits.Check(); err != nil {
+		return err
+	}
+	if err := g.layout.supports(limits); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.setLimits(g.limits, limits); err != nil {
+		return err
+	}
+	g.limits = limits
+	return nil
+}
+
+func (g *Group) setLimits(old, limits Limits) error {
+	if old.MemoryBytes != limits.MemoryBytes {
+		if err := g.setMemory(limits.MemoryBytes); err != nil {
+			return err
+		}
+	}
+	if old.CPUs != limits.CPUs {
+		if err := g.setCPUs(limits); err != nil {
+			return err
+		}
+	}
+	if old.PIDs != limits.PIDs {
+		dir, _ := g.dirOf(PIDs)
+		if err := write(filepath.Join(dir, "pids.max"), maxOr(limits.PIDs)); err != nil {
+			return fault.New(fault.Internal, "limit pids of %s: %w", g.id, err)
+		}
+	}
+	return nil
+}
+
+// dirOf is the group's directory that has a controller's files.
+func (g *Group) dirOf(c Controller) (string, Version) {
+	for _, d := range g.v1 {
+		if slices.Contains(d.controllers, c) {
+			return d.path, 1
+		}
+	}
+	if slices.Contains(g.layout.unified.controllers, c) {
+		return g.unified, 2
+	}
+	return "", 0
+}
+
+func (g *Group) setCPUs(limits Limits) error {
+	dir, version := g.dirOf(CPU)
+	var err error
+	switch {
+	case version == 0:
+		return fault.New(fault.Conflict, "limit CPU time of %s: it was made without such a limit, and the v1 controller cannot be joined later", g.id)
+	case version == 2 && limits.CPUs == 0:
+		err = write(filepath.Join(dir, "cpu.max"), "max")
+	case version == 2:
+		err = write(filepath.Join(dir, "cpu.max"), strconv.FormatInt(limits.quota(), 10)+" "+strconv.Itoa(cpuPeriod))
+	case limits.CPUs == 0:
+		err = write(filepath.Join(dir, "cpu.cfs_quota_us"), "-1")
+	default:
+		if err = write(filepath.Join(dir, "cpu.cfs_period_us"), strconv.Itoa(cpuPeriod)); err == nil {
+			err = write(filepath.Join(dir, "cpu.cfs_quota_us"), strconv.FormatInt(limits.quota(), 10))
+		}
+	}
+	if err != nil {
+		return fault.New(fault.Internal, "limit CPU time of %s: %w", g.id, err)
+	}
+	return nil
+}
+
+// setMemory bounds memory and swap. Swap files are missing where swap is
+// compiled out or its accounting is off (swapaccount=0).
+func (g *Group) setMemory(n int64) error {
+	dir, version := g.dirOf(Memory)
+	var err error
+	if version == 2 {
+		swap := "0"
+		if n == 0 {
+			swap = "max"
+		}
+		if err = optional(write(filepath.Join(dir, "memory.swap.max"), swap)); err == nil {
+			err = write(filepath.Join(dir, "memory.max"), maxOr(n))
+		}
+	} else {
+		err = setMemoryV1(dir, n)
+	}
+	if errors.Is(err, unix.EBUSY) {
+		return fault.New(fault.Conflict, "limit memory of %s to %d bytes: it uses more and cannot be reclaimed", g.id, n)
+	}
+	if err != nil {
+		return fault.New(fault.Internal, "limit memory of %s: %w", g.id, err)
+	}
+	return nil
+}
+
+// setMemoryV1 keeps the kernel's rule that memory+swap is never bounded below
+// memory: upwards memory+swap goes first, downwards last.
+func setMemoryV1(dir string, n int64) error {
+	limit := filepath.Join(dir, "memory.limit_in_bytes")
+	both := filepath.Join(dir, "memory.memsw.limit_in_bytes")
+	text := "-1"
+	up := true
+	if n > 0 {
+		text = strconv.FormatInt(n, 10)
+		now, err := readUint(both)
+		if optional(err) != nil {
+			return err
+		}
+		up = err == nil && uint64(n) > now
+	}
+	order := []string{limit, both}
+	if up {
+		order = []string{both, limit}
+	}
+	for _, f := range order {
+		err := write(f, text)
+		if f == both {
+			err = optional(err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// optional forgives a file that this kernel does not have.
+func optional(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
+	return err
+}
+
+func readUint(path string) (uint64, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	s := strings.TrimSpace(string(b))
+	if s == "max" {
+		return 0, nil
+	}
+	return strconv.ParseUint(s, 10, 64)
+}
+
+// Close closes the group's descriptors. The directories stay; remove them
+// with [Group.Remove] before.
+func (g *Group) Close() {
+	for _, fd := range []int{g.dirFD, g.threads} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	g.dirFD, g.threads = -1, -1
+	g.fence.close()
+}
