@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,7 @@ type Watcher struct {
 type watch struct {
 	group  *Group
 	fds    []int
+	early  bool // the event comes before the kill (v1)
 	notify func(kills uint64)
 
 	mu    sync.Mutex // held during notify, so that stop waits for it
@@ -59,15 +61,15 @@ func NewWatcher() (*Watcher, error) {
 // is removed. A group without the memory controller is never notified.
 //
 // Version 2 wakes pollers of memory.events; version 1 writes to an eventfd
-// that cgroup.event_control has bound to memory.oom_control, when the group
-// runs out, which is before the kill: the count is read again at its next
-// event, at stop, and by [Group.OOMKills].
+// that cgroup.event_control has bound to memory.oom_control when the group
+// runs out, which is before the kill, and tells of the kill itself in no way:
+// after an event the count is read again a few times within a second.
 func (w *Watcher) OOM(g *Group, notify func(kills uint64)) (stop func(), err error) {
 	dir, version := g.dirOf(Memory)
 	if version == 0 {
 		return func() {}, nil
 	}
-	h := &watch{group: g, notify: notify}
+	h := &watch{group: g, notify: notify, early: version == 1}
 	var event uint32
 	if version == 2 {
 		h.fds, err = openEvents(dir)
@@ -177,19 +179,30 @@ func (w *Watcher) run() {
 			w.mu.Lock()
 			h := w.watches[e.Fd]
 			w.mu.Unlock()
-			if h != nil {
-				h.check()
+			if h != nil && !h.check() && h.early {
+				h.checkAgain(10 * time.Millisecond)
 			}
 		}
 	}
 }
 
-// check reads the count and reports it if it has grown.
-func (h *watch) check() {
+// checkAgain checks after a while, and once more after each while that is
+// twice as long, up to a second in all.
+func (h *watch) checkAgain(after time.Duration) {
+	time.AfterFunc(after, func() {
+		if !h.check() && after < time.Second/2 {
+			h.checkAgain(2 * after)
+		}
+	})
+}
+
+// check reads the count and reports it if it has grown. It returns true when
+// it has, or the watch has ended.
+func (h *watch) check() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
-		return
+		return true
 	}
 	var buf [512]byte
 	_, _ = unix.Pread(h.fds[0], buf[:], 0) // v2: arms the next event
@@ -197,7 +210,9 @@ func (h *watch) check() {
 	if n, err := h.group.oomKills(); err == nil && n > h.kills {
 		h.kills = n
 		h.notify(n)
+		return true
 	}
+	return false
 }
 
 func (h *watch) close() {

@@ -1,0 +1,5 @@
+package cgroup_test
+
+import "unsafe"
+
+func ptr(p *int32) uintptr { return uintptr(unsafe.Pointer(p)) }
