@@ -1,0 +1,42 @@
+package control
+
+// Verbs of a supervisor that the host alone uses, on the connection that the
+// supervisor was started with.
+const (
+	// VerbReady waits until the engine runs, or returns why it cannot:
+	// nothing → nothing.
+	VerbReady = "ready"
+	// VerbClient hands the supervisor one more client: nothing, with one
+	// connected unix stream socket → nothing.
+	VerbClient = "client"
+)
+
+// Descriptors that a supervisor is started with.
+const (
+	// FDControl is the connection to the host. When it ends, so does the
+	// supervisor.
+	FDControl = 3
+	// FDConfig is a file with a Config in JSON.
+	FDConfig = 4
+)
+
+// Config is what a supervisor must know about its family. Paths are in the
+// mount namespace that it inherits from the host.
+type Config struct {
+	Family string `json:"family"`
+	// Pool is the mount point of the family's btrfs.
+	Pool string `json:"pool"`
+	// Layers are the mount points of the EROFS layers, the topmost first.
+	Layers []string `json:"layers"`
+	// CgroupParent is the daemon's name in the cgroup hierarchies, and
+	// CgroupFamily the family's below it (cgroup.Layout.OpenParent and
+	// cgroup.Parent.Child). Both exist.
+	CgroupParent string `json:"cgroup_parent"`
+	CgroupFamily string `json:"cgroup_family"`
+	// IDBase is the host's user and group id of root inside; 65536 ids from
+	// it on are the family's.
+	IDBase uint32 `json:"id_base"`
+	// HeapBytes is the soft limit of the supervisor's own heap; 0 means the
+	// default.
+	HeapBytes int64 `json:"heap_bytes,omitempty"`
+}
