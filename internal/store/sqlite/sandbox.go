@@ -1,0 +1,61 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/store"
+)
+
+const sandboxColumns = "id, name, template, hostname, env, resources, state, lost_reason, created, generation, at, forked_from, start_session"
+
+func scanSandbox(row scanner) (s store.Sandbox, err error) {
+	var generation int64
+	err = row.Scan(&s.ID, nameColumn{&s.Name}, &s.Template, &s.Hostname, asJSON(&s.Env), asJSON(&s.Resources), &s.State,
+		&s.LostReason, timeColumn{&s.Created}, &generation, &s.At, &s.ForkedFrom, &s.StartSession)
+	s.Generation = uint64(generation) //nolint:gosec // was written from a uint64
+	return s, err
+}
+
+// AddSandbox implements [store.Sandboxes].
+func (d *DB) AddSandbox(ctx context.Context, s store.Sandbox) error {
+	what := s.ID
+	if s.Name != "" {
+		what = s.Name
+	}
+	err := d.exec(ctx, fmt.Sprintf("sandbox %q", what),
+		"INSERT INTO sandboxes ("+sandboxColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		s.ID, orNull(s.Name), s.Template, s.Hostname, asJSON(&s.Env), asJSON(&s.Resources), s.State,
+		s.LostReason, nanos(s.Created), int64(s.Generation), s.At, s.ForkedFrom, s.StartSession) //nolint:gosec // a count
+	if isForeignKey(err) {
+		return fault.New(fault.NotFound, "template %q does not exist", s.Template)
+	}
+	return err
+}
+
+// Sandbox implements [store.Sandboxes].
+func (d *DB) Sandbox(ctx context.Context, ref string) (store.Sandbox, error) {
+	return one(d.db.QueryRowContext(ctx,
+		"SELECT "+sandboxColumns+" FROM sandboxes WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1", ref),
+		fmt.Sprintf("sandbox %q", ref), scanSandbox)
+}
+
+// Sandboxes implements [store.Sandboxes].
+func (d *DB) Sandboxes(ctx context.Context) ([]store.Sandbox, error) {
+	return all(ctx, d, "sandboxes", scanSandbox, "SELECT "+sandboxColumns+" FROM sandboxes ORDER BY created, id")
+}
+
+// UpdateSandbox implements [store.Sandboxes].
+func (d *DB) UpdateSandbox(ctx context.Context, s store.Sandbox) error {
+	return d.exec(ctx, fmt.Sprintf("sandbox %q", s.ID),
+		`UPDATE sandboxes SET name = ?, hostname = ?, env = ?, resources = ?, state = ?, lost_reason = ?, generation = ?,
+		at = ?, forked_from = ?, start_session = ? WHERE id = ?`,
+		orNull(s.Name), s.Hostname, asJSON(&s.Env), asJSON(&s.Resources), s.State, s.LostReason, int64(s.Generation), //nolint:gosec // a count
+		s.At, s.ForkedFrom, s.StartSession, s.ID)
+}
+
+// RemoveSandbox implements [store.Sandboxes].
+func (d *DB) RemoveSandbox(ctx context.Context, id string) error {
+	return d.exec(ctx, fmt.Sprintf("sandbox %q", id), "DELETE FROM sandboxes WHERE id = ?", id)
+}
