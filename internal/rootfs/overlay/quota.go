@@ -1,0 +1,143 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/btrfs"
+	"github.com/sandtree/sandtree/internal/rootfs"
+)
+
+// A quota is a group of level 1. Every subvolume that counts in it is made a
+// member as it is made, so that nothing of it is ever uncounted.
+func qgroup(q rootfs.Quota) btrfs.QgroupID {
+	if q == 0 {
+		return 0
+	}
+	return btrfs.Level1(uint64(q))
+}
+
+// openQuotas turns quotas on where the kernel has them, and finds the highest
+// number in use.
+func (s *Store) openQuotas() error {
+	err := btrfs.EnableSimpleQuota(s.pool)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTTY) {
+		return nil // before Linux 6.7
+	}
+	if err != nil {
+		return rootfs.Errorf("turn on quotas: %w", err)
+	}
+	s.squota = true
+	entries, err := os.ReadDir("/sys/fs/btrfs/" + s.fsid + "/qgroups")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return rootfs.Errorf("list quotas: %w", err)
+	}
+	for _, e := range entries {
+		if n, ok := strings.CutPrefix(e.Name(), "1_"); ok {
+			var q uint64
+			if _, err := fmt.Sscanf(n, "%d", &q); err == nil {
+				s.lastQuota = max(s.lastQuota, q)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) needQuota() error {
+	if s.squota {
+		return nil
+	}
+	return fault.New(fault.Unsupported, "the kernel cannot count the disk use of sandboxes").
+		WithHint("simple quotas of btrfs came with Linux 6.7")
+}
+
+// NewQuota implements [rootfs.Store].
+func (s *Store) NewQuota(limit int64) (rootfs.Quota, error) {
+	if limit == 0 && !s.squota {
+		return 0, nil
+	}
+	if err := s.needQuota(); err != nil {
+		return 0, err
+	}
+	if limit < 0 {
+		return 0, fault.New(fault.Invalid, "a disk limit of %d bytes", limit)
+	}
+	s.mu.Lock()
+	s.lastQuota++
+	q := rootfs.Quota(s.lastQuota)
+	s.mu.Unlock()
+	if err := btrfs.CreateQgroup(s.pool, qgroup(q)); err != nil {
+		return 0, rootfs.Errorf("make a quota: %w", err)
+	}
+	if limit > 0 {
+		if err := btrfs.LimitQgroup(s.pool, qgroup(q), limit); err != nil {
+			return 0, errors.Join(rootfs.Errorf("make a quota: %w", err), btrfs.RemoveQgroup(s.pool, qgroup(q)))
+		}
+	}
+	return q, nil
+}
+
+// SetQuota implements [rootfs.Store].
+func (s *Store) SetQuota(q rootfs.Quota, limit int64) error {
+	if err := s.needQuota(); err != nil {
+		return err
+	}
+	if q == 0 || limit < 0 {
+		return fault.New(fault.Invalid, "limit quota %d to %d bytes", q, limit)
+	}
+	if err := btrfs.LimitQgroup(s.pool, qgroup(q), limit); err != nil {
+		return rootfs.Errorf("limit quota %d: %w", q, err)
+	}
+	return nil
+}
+
+// QuotaUsage implements [rootfs.Store].
+func (s *Store) QuotaUsage(q rootfs.Quota) (rootfs.Usage, error) {
+	if err := s.needQuota(); err != nil {
+		return rootfs.Usage{}, err
+	}
+	used, limit, err := btrfs.QgroupUsage(s.fsid, qgroup(q))
+	if err != nil {
+		return rootfs.Usage{}, rootfs.Errorf("usage of quota %d: %w", q, err)
+	}
+	return rootfs.Usage{Bytes: used, Limit: limit}, nil
+}
+
+// DropQuota implements [rootfs.Store].
+func (s *Store) DropQuota(q rootfs.Quota) error {
+	if q == 0 {
+		return nil
+	}
+	if err := s.needQuota(); err != nil {
+		return err
+	}
+	s.reaper.dropQuota(qgroup(q))
+	return nil
+}
+
+// Usage implements [rootfs.Store].
+func (s *Store) Usage(id string) (int64, error) {
+	if err := s.needQuota(); err != nil {
+		return 0, err
+	}
+	fd, err := s.openID(id)
+	if err != nil {
+		return 0, rootfs.Errorf("usage of %s: %w", id, err)
+	}
+	defer unix.Close(fd)
+	info, err := btrfs.SubvolumeInfo(fd)
+	if err != nil {
+		return 0, rootfs.Errorf("usage of %s: %w", id, err)
+	}
+	used, _, err := btrfs.QgroupUsage(s.fsid, btrfs.QgroupID(info.ID))
+	if err != nil {
+		return 0, rootfs.Errorf("usage of %s: %w", id, err)
+	}
+	return used, nil
+}

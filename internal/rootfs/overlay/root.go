@@ -1,0 +1,124 @@
+package overlay
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/mount"
+	"github.com/sandtree/sandtree/internal/rootfs"
+)
+
+// MountRoot implements [rootfs.Store].
+func (s *Store) MountRoot(id string) (fd int, err error) {
+	fd, err = s.mountRoot(id)
+	if err != nil {
+		return -1, rootfs.Errorf("mount the root of %s: %w", id, err)
+	}
+	return fd, nil
+}
+
+func (s *Store) mountRoot(id string) (fd int, err error) {
+	u, err := s.upper(id)
+	if err != nil {
+		return -1, err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.mounted {
+		return -1, fault.New(fault.Conflict, "the upper was mounted before")
+	}
+	up, err := s.openMapped(id + "/" + upperDir)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(up)
+	work, err := s.openMapped(id + "/" + workDir)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(work)
+	err = asMapped(s.base, func() error {
+		fd, err = s.overlay(up, work)
+		return err
+	})
+	if err != nil {
+		return -1, err
+	}
+	u.mounted = true
+	return fd, nil
+}
+
+// overlay mounts an upper over the layers and makes sure that it is writable:
+// overlayfs falls back to read-only without an error.
+func (s *Store) overlay(up, work int) (fd int, err error) {
+	o := mount.New("overlay").Set("source", "sandtree")
+	for _, l := range s.layers {
+		o.SetFD("lowerdir+", l.mapped)
+	}
+	o.SetFD("upperdir", up).SetFD("workdir", work).
+		Set("index", "off").Set("metacopy", "off").Set("xino", "on").Set("redirect_dir", "on").Flag("volatile")
+	// Device nodes in a layer must not lead to the host's devices; setuid
+	// programs are the sandbox's own affair.
+	fd, err = o.Mount(unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Statfs_t
+	if err = unix.Fstatfs(fd, &st); err == nil && st.Flags&unix.ST_RDONLY != 0 {
+		err = fault.New(fault.Internal, "overlayfs made it read-only, because it could not use the scratch directory")
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func (s *Store) openMapped(path string) (fd int, err error) {
+	return unix.Openat(s.mapped, path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// asMapped runs f with the file system ids of a sandbox's root and all
+// capabilities, on an OS thread of its own for the time. When the ids cannot
+// be set back the thread is not used again: it ends with its goroutine.
+func asMapped(id ids, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := setFSIDs(id)
+		if err == nil {
+			err = f()
+		}
+		if setFSIDs(ids{0, 0}) == nil {
+			runtime.UnlockOSThread()
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// setFSIDs changes the calling thread's fsuid and fsgid, and raises the
+// capabilities that leaving fsuid 0 drops (capabilities(7), "Effect of user ID
+// changes on capabilities").
+func setFSIDs(id ids) error {
+	// setfsuid(2) returns the id before and reports no error; a second call
+	// with an id that cannot be tells what is set now.
+	if err := unix.Setfsgid(id.gid); err != nil {
+		return err
+	}
+	if err := unix.Setfsuid(id.uid); err != nil {
+		return err
+	}
+	if now, _ := unix.SetfsuidRetUid(-1); now != id.uid {
+		return fault.New(fault.Permission, "cannot act as uid %d", id.uid)
+	}
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	if err := unix.Capget(&h, &d[0]); err != nil {
+		return err
+	}
+	d[0].Effective, d[1].Effective = d[0].Permitted, d[1].Permitted
+	return unix.Capset(&h, &d[0])
+}
