@@ -115,8 +115,16 @@ func CheckName(name string) error {
 	return nil
 }
 
-// copyAttributes sets the attributes of a directory as those of another.
-func (n *Node) copyAttributes(from *Node) {
+// SetAttributes gives n the mode, owner, mtime and xattrs of another node.
+func (n *Node) SetAttributes(from *Node) {
 	n.Mode, n.UID, n.GID, n.Sec, n.Nsec = from.Mode, from.UID, from.GID, from.Sec, from.Nsec
 	n.Xattrs = maps.Clone(from.Xattrs)
+}
+
+// SetOpaque marks a directory with [OpaqueXattr].
+func (n *Node) SetOpaque() {
+	if n.Xattrs == nil {
+		n.Xattrs = map[string]string{}
+	}
+	n.Xattrs[OpaqueXattr] = "y"
 }
