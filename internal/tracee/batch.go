@@ -111,6 +111,16 @@ func (b *Batch) PutWords(v ...uint64) Ptr {
 	return b.Put(p)
 }
 
+// PutStrings stores strings and a NULL-terminated array of pointers to them,
+// for several calls that take the same.
+func (b *Batch) PutStrings(v []string) Ptr {
+	w := make([]uint64, 0, len(v)+1)
+	for _, s := range v {
+		w = append(w, uint64(b.Put(append([]byte(s), 0))))
+	}
+	return b.PutWords(append(w, 0)...)
+}
+
 // Output reserves size bytes that are read back after the batch has run.
 func (b *Batch) Output(size int) *Output {
 	o := &Output{Ptr: b.Put(make([]byte, size)), size: size}
@@ -211,11 +221,7 @@ func (b *Batch) value(x any) (uint64, error) {
 	case []byte:
 		return uint64(b.Put(v)), nil
 	case []string:
-		w := make([]uint64, 0, len(v)+1)
-		for _, s := range v {
-			w = append(w, uint64(b.Put(append([]byte(s), 0))))
-		}
-		return uint64(b.PutWords(append(w, 0)...)), nil
+		return uint64(b.PutStrings(v)), nil
 	}
 	return 0, fmt.Errorf("%T is no argument of a system call", x)
 }

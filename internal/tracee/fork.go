@@ -73,3 +73,8 @@ func (b *Batch) Fork(a CloneArgs, end End, f func(child *Batch)) (Ref, *Batch) {
 		c.base, uint64(len(c.ops)) | uint64(end)<<32,
 	}), c
 }
+
+// Err returns the error of the call that ended a child's batch, or nil, where
+// the child shared its parent's memory. Of other batches it is what Do
+// returned.
+func (b *Batch) Err() error { return b.firstError() }

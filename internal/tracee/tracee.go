@@ -94,6 +94,7 @@ func (t *Tracee) Run(b *Batch) error {
 				return fmt.Errorf("new thread of %d: %w", t.TID, err)
 			}
 			t.born = append(t.born, tid)
+		case ev == unix.PTRACE_EVENT_STOP: // of a process stopped by job control; it goes on all the same
 		case ev == 0 && st.Signal() == int(unix.SIGTRAP):
 			return b.collect(t.TID)
 		case ev == 0:

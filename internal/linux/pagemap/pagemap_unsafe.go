@@ -1,0 +1,75 @@
+// Package pagemap asks the kernel which pages of a process are populated and
+// which were written to (PAGEMAP_SCAN, Linux 6.7;
+// Documentation/admin-guide/mm/pagemap.rst).
+package pagemap
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Categories of pages.
+const (
+	Allowed  = 1 << 0 // registered for write tracking
+	Written  = 1 << 1
+	File     = 1 << 2 // the file's own page, not a private copy; costs ten times the scan
+	Present  = 1 << 3
+	Swapped  = 1 << 4
+	ZeroPage = 1 << 5
+	Huge     = 1 << 6
+)
+
+// Flags of a scan.
+const (
+	// Protect write-protects the pages that match.
+	Protect = 1 << 0
+	// Check fails with EPERM if part of the range is not registered.
+	Check = 1 << 1
+)
+
+const ioctlScan = 0xc0606610 // PAGEMAP_SCAN
+
+// Region is a run of pages of the same categories.
+type Region struct {
+	Start, End uint64
+	Categories uint64
+}
+
+// Query says what a scan looks for. A page matches if its categories, with
+// those of Invert flipped, contain all of Mask.
+type Query struct {
+	Flags  uint64
+	Invert uint64
+	Mask   uint64
+	Return uint64 // which categories regions report
+}
+
+// arg is struct pm_scan_arg.
+type arg struct {
+	size, flags, start, end, walkEnd, vec, vecLen, maxPages,
+	invert, mask, anyOf, ret uint64
+}
+
+// Scan appends the matching regions of a range to out, a buffer of its own
+// length at a time, and stops at the first error. fd is /proc/PID/pagemap.
+// A scan that protects must not be resumed after EPERM: it has protected pages
+// and reported none of them.
+func Scan(fd int, start, end uint64, q Query, buf []Region, out func(Region)) unix.Errno {
+	for at := start; at < end; {
+		a := arg{
+			size: uint64(unsafe.Sizeof(arg{})), flags: q.Flags, start: at, end: end,
+			vec: uint64(uintptr(unsafe.Pointer(&buf[0]))), vecLen: uint64(len(buf)),
+			invert: q.Invert, mask: q.Mask, ret: q.Return,
+		}
+		n, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), ioctlScan, uintptr(unsafe.Pointer(&a)))
+		if e != 0 {
+			return e
+		}
+		for _, r := range buf[:n] {
+			out(r)
+		}
+		at = a.walkEnd
+	}
+	return 0
+}

@@ -1,0 +1,163 @@
+package memory
+
+import (
+	"bytes"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/image"
+)
+
+// ParseMaps parses the text of /proc/PID/maps (proc_pid_maps(5)). The page of
+// [vsyscall], which every process has, is left out.
+func ParseMaps(text []byte) ([]image.VMA, error) {
+	out := make([]image.VMA, 0, bytes.Count(text, []byte{'\n'}))
+	for n := 1; len(text) > 0; n++ {
+		line, rest, ok := bytes.Cut(text, []byte{'\n'})
+		if !ok {
+			return nil, fmt.Errorf("maps: line %d is cut short", n)
+		}
+		text = rest
+		v, err := parseLine(line)
+		if err != nil {
+			return nil, fmt.Errorf("maps: line %d (%q): %w", n, line, err)
+		}
+		if v.Name == "[vsyscall]" {
+			continue
+		}
+		if k := len(out); k > 0 && out[k-1].End > v.Start {
+			return nil, fmt.Errorf("maps: line %d (%q): overlaps the one before", n, line)
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// scanner takes fields from a line.
+type scanner struct {
+	rest []byte
+	err  error
+}
+
+func (s *scanner) fail(what string) uint64 {
+	if s.err == nil {
+		s.err = fmt.Errorf("no %s", what)
+	}
+	return 0
+}
+
+// number takes digits of a base up to a delimiter, which it takes too.
+func (s *scanner) number(base uint64, delim byte, what string) (v uint64) {
+	for i, c := range s.rest {
+		d := uint64(16)
+		switch {
+		case c == delim && i > 0:
+			s.rest = s.rest[i+1:]
+			return v
+		case c >= '0' && c <= '9':
+			d = uint64(c - '0')
+		case c >= 'a' && c <= 'f':
+			d = uint64(c-'a') + 10
+		}
+		if d >= base || v > 1<<60 {
+			break
+		}
+		v = v*base + d
+	}
+	return s.fail(what)
+}
+
+func parseLine(line []byte) (image.VMA, error) {
+	s := scanner{rest: line}
+	var v image.VMA
+	v.Start = s.number(16, '-', "start")
+	v.End = s.number(16, ' ', "end")
+	if s.err == nil && len(s.rest) < 5 {
+		s.fail("protection")
+	}
+	if s.err != nil {
+		return v, s.err
+	}
+	for i, bit := range []int{unix.PROT_READ, unix.PROT_WRITE, unix.PROT_EXEC} {
+		if s.rest[i] != '-' {
+			v.Prot |= bit
+		}
+	}
+	v.Shared = s.rest[3] == 's'
+	s.rest = s.rest[5:]
+	v.Offset = s.number(16, ' ', "offset")
+	major, minor := s.number(16, ':', "device"), s.number(16, ' ', "device")
+	v.Dev = unix.Mkdev(uint32(major), uint32(minor))
+	// The inode is the last field of a mapping without a name.
+	s.rest = append(s.rest[:len(s.rest):len(s.rest)], ' ')
+	v.Ino = s.number(10, ' ', "inode")
+	if s.err != nil {
+		return v, s.err
+	}
+	if v.End <= v.Start || v.Start%4096 != 0 || v.End%4096 != 0 {
+		return v, fmt.Errorf("no range of pages")
+	}
+	name(&v, bytes.Trim(s.rest, " "))
+	return v, nil
+}
+
+var (
+	deletedSuffix = []byte(" (deleted)")
+	anonPrefix    = []byte("[anon:")
+	anonShmem     = []byte("[anon_shmem:")
+)
+
+// name tells from a mapping's name what backs it.
+func name(v *image.VMA, n []byte) {
+	switch {
+	case len(n) == 0, bytes.HasPrefix(n, anonPrefix):
+		v.Kind = image.Anonymous
+	case string(n) == "[heap]":
+		v.Kind, v.Name = image.Anonymous, "[heap]"
+	case string(n) == "[stack]":
+		v.Kind, v.Name = image.Stack, "[stack]"
+	case bytes.HasPrefix(n, anonShmem):
+		v.Kind = image.SharedAnonymous
+	case n[0] == '[':
+		v.Kind, v.Name = image.VDSO, string(n)
+	default:
+		v.Kind = image.FileBacked
+		if bytes.HasSuffix(n, deletedSuffix) {
+			v.Deleted = true
+			n = n[:len(n)-len(deletedSuffix)]
+		}
+		v.Path = unescape(n)
+		switch {
+		case v.Path == "/dev/zero" && !v.Shared:
+			v.Kind = image.Anonymous
+		case v.Shared && v.Deleted:
+			v.Kind = image.SharedAnonymous
+		}
+	}
+}
+
+// unescape undoes what the kernel does to a newline in a path.
+func unescape(n []byte) string {
+	if !bytes.Contains(n, []byte(`\012`)) {
+		return string(n)
+	}
+	return string(bytes.ReplaceAll(n, []byte(`\012`), []byte{'\n'}))
+}
+
+// Find returns the mapping that holds addr, or nil.
+func Find(vs []image.VMA, addr uint64) *image.VMA {
+	lo, hi := 0, len(vs)
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if vs[m].End > addr {
+			hi = m
+		} else {
+			lo = m + 1
+		}
+	}
+	if lo < len(vs) && vs[lo].Start <= addr {
+		return &vs[lo]
+	}
+	return nil
+}

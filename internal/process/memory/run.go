@@ -1,0 +1,30 @@
+package memory
+
+import "github.com/sandtree/sandtree/internal/process/image"
+
+// Run is a run of pages that changed since the last checkpoint.
+type Run struct {
+	Start, End uint64
+	// Data are the pages' contents, in an arena; nil if the pages are gone
+	// (MADV_DONTNEED): anonymous memory then reads as zero, and a private file
+	// mapping as the file.
+	Data []byte
+}
+
+// Delta is what one checkpoint found of one process's private memory.
+type Delta struct {
+	PID  int
+	VMAs []image.VMA
+	Runs []Run
+	// Full is set if Runs hold all pages and nothing of an earlier image of
+	// the process may be kept.
+	Full bool
+}
+
+// Bytes is how much memory was copied.
+func (d *Delta) Bytes() (n int64) {
+	for _, r := range d.Runs {
+		n += int64(len(r.Data))
+	}
+	return n
+}

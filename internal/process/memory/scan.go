@@ -1,0 +1,173 @@
+package memory
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/pagemap"
+	"github.com/sandtree/sandtree/internal/linux/uffd"
+	"github.com/sandtree/sandtree/internal/process/image"
+)
+
+// Questions that the scan asks.
+var (
+	// Is all of the range registered? The mask matches no page.
+	askRegistered = pagemap.Query{Flags: pagemap.Check, Mask: pagemap.Swapped | pagemap.Huge | pagemap.ZeroPage | pagemap.Present}
+	// What was written since the last time? Protect it again.
+	askWritten = pagemap.Query{Flags: pagemap.Protect | pagemap.Check, Mask: pagemap.Written, Return: pagemap.Present | pagemap.Swapped}
+	// Which pages are the process's own: present and not the file's.
+	askPresent = pagemap.Query{Invert: pagemap.File | pagemap.ZeroPage, Mask: pagemap.Present | pagemap.File | pagemap.ZeroPage, Return: pagemap.Present}
+	askSwapped = pagemap.Query{Invert: pagemap.File, Mask: pagemap.Swapped | pagemap.File, Return: pagemap.Swapped}
+)
+
+// Scan finds the private pages that changed since the last scan and protects
+// them again, so that the next write to each is seen. Refresh must have been
+// called in this stop. Runs are appended to d without data; see [Tracker.Copy].
+//
+// A mapping that is not registered is a new one, moved, grown by mremap(2), or
+// stands where an old one stood: all its own pages count as changed and it is
+// marked fresh. Only the check of registration tells a mapping that was replaced
+// at the same address from the old one. It is asked before the scan that
+// protects: that one protects pages before it fails and reports none of them.
+func (t *Tracker) Scan(d *Delta) error {
+	d.PID, d.VMAs, d.Full = t.pid, t.vmas, t.full
+	for i := range t.vmas {
+		t.vmas[i].Fresh = false
+	}
+	add := func(r pagemap.Region) {
+		run := Run{Start: r.Start, End: r.End}
+		if r.Categories&(pagemap.Present|pagemap.Swapped) != 0 {
+			run.Data = wanted
+		}
+		d.Runs = append(d.Runs, run)
+	}
+	if err := t.scanTracked(add); err != nil {
+		return err
+	}
+	for i := range t.vmas {
+		v := &t.vmas[i]
+		if untracked(v) {
+			// What is not there any more is not reported: all of it is gone,
+			// and what is there comes back.
+			add(pagemap.Region{Start: v.Start, End: v.End})
+			if err := t.own(v, add); err != nil {
+				return err
+			}
+		}
+	}
+	t.full = false
+	return nil
+}
+
+// wanted marks a run whose pages are to be copied.
+var wanted = []byte{}
+
+func (t *Tracker) scanTracked(add func(pagemap.Region)) error {
+	if t.full {
+		for i := range t.vmas {
+			if v := &t.vmas[i]; tracks(v) {
+				if err := t.begin(v, add); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for _, s := range t.tracked {
+		switch e := t.ask(s, askRegistered, func(pagemap.Region) {}); e {
+		case 0:
+			if e := t.ask(s, askWritten, add); e != 0 {
+				return t.scanError(s, e)
+			}
+		case unix.EPERM:
+			if err := t.scanEach(s, add); err != nil {
+				return err
+			}
+		default:
+			return t.scanError(s, e)
+		}
+	}
+	return nil
+}
+
+// scanEach goes through the mappings of a run of which one is not registered.
+func (t *Tracker) scanEach(s span, add func(pagemap.Region)) error {
+	for i := range t.vmas {
+		v := &t.vmas[i]
+		if v.Start < s.start || v.End > s.end {
+			continue
+		}
+		one := span{v.Start, v.End}
+		switch e := t.ask(one, askRegistered, func(pagemap.Region) {}); e {
+		case 0:
+			if e := t.ask(one, askWritten, add); e != 0 {
+				return t.scanError(one, e)
+			}
+		case unix.EPERM:
+			if err := t.begin(v, add); err != nil {
+				return err
+			}
+		default:
+			return t.scanError(one, e)
+		}
+	}
+	return nil
+}
+
+// begin starts the tracking of a mapping and takes all its own pages.
+func (t *Tracker) begin(v *image.VMA, add func(pagemap.Region)) error {
+	v.Fresh = true
+	if err := t.protect(v); err != nil {
+		return err
+	}
+	return t.own(v, add)
+}
+
+// protect registers a mapping and write-protects it.
+func (t *Tracker) protect(v *image.VMA) error {
+	if e := uffd.Register(t.uffd, v.Start, v.End); e != 0 {
+		return fmt.Errorf("track writes of process %d to %#x-%#x %s%s: %w", t.pid, v.Start, v.End, v.Path, v.Name, e)
+	}
+	s := span{v.Start, v.End}
+	if e := t.ask(s, askWritten, func(pagemap.Region) {}); e != 0 {
+		return t.scanError(s, e)
+	}
+	return nil
+}
+
+// own reports the pages of a mapping that are the process's own.
+func (t *Tracker) own(v *image.VMA, add func(pagemap.Region)) error {
+	s := span{v.Start, v.End}
+	for _, q := range []pagemap.Query{askPresent, askSwapped} {
+		if e := t.ask(s, q, add); e != 0 {
+			return t.scanError(s, e)
+		}
+	}
+	return nil
+}
+
+func (t *Tracker) ask(s span, q pagemap.Query, out func(pagemap.Region)) unix.Errno {
+	return pagemap.Scan(t.pagemap, s.start, s.end, q, t.scratch.regions, out)
+}
+
+func (t *Tracker) scanError(s span, e unix.Errno) error {
+	return fmt.Errorf("scan pages %#x-%#x of process %d: %w", s.start, s.end, t.pid, e)
+}
+
+// Begin starts tracking in a process that was just restored from an image, so
+// that the next scan finds what it wrote since then. The mappings are read anew.
+func (t *Tracker) Begin() error {
+	if err := t.Refresh(); err != nil {
+		return err
+	}
+	for i := range t.vmas {
+		if v := &t.vmas[i]; tracks(v) {
+			if err := t.protect(v); err != nil {
+				return err
+			}
+		}
+	}
+	t.full = false
+	return nil
+}

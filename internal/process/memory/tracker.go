@@ -1,0 +1,173 @@
+package memory
+
+import (
+	"bytes"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/pagemap"
+	"github.com/sandtree/sandtree/internal/linux/uffd"
+	"github.com/sandtree/sandtree/internal/process/image"
+)
+
+// Tracker follows the private memory of one live process from checkpoint to
+// checkpoint.
+type Tracker struct {
+	host, pid int // in our numbers, and inside
+	maps      int // descriptors of /proc/PID/...
+	pagemap   int
+	mem       int
+	uffd      int // -1 before Attach
+
+	text, last []byte // of maps: now, and at the last scan
+	vmas       []image.VMA
+	tracked    []span // runs of adjacent mappings that are tracked
+	full       bool   // the next scan takes everything
+	scratch    *Scratch
+}
+
+type span struct{ start, end uint64 }
+
+// Scratch is memory that trackers of one thread share.
+type Scratch struct {
+	regions []pagemap.Region
+	local   [512]unix.Iovec
+	remote  [512]remoteSpan
+}
+
+// NewScratch makes the scratch memory of one thread.
+func NewScratch() *Scratch { return &Scratch{regions: make([]pagemap.Region, 1<<14)} }
+
+// NewTracker starts to follow a process, given by its number in our pid
+// namespace and inside. The first scan takes all its pages.
+func NewTracker(host, pid int, s *Scratch) (*Tracker, error) {
+	t := &Tracker{host: host, pid: pid, maps: -1, pagemap: -1, mem: -1, uffd: -1, full: true, scratch: s, text: make([]byte, 1<<16)}
+	if err := t.open(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Tracker) open() error {
+	for _, f := range []struct {
+		fd   *int
+		name string
+	}{{&t.maps, "maps"}, {&t.pagemap, "pagemap"}, {&t.mem, "mem"}} {
+		path := fmt.Sprintf("/proc/%d/%s", t.host, f.name)
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", path, err)
+		}
+		*f.fd = fd
+	}
+	return nil
+}
+
+// Close ends the following. The process is not changed by it: write tracking
+// ends with the last descriptor.
+func (t *Tracker) Close() {
+	for _, fd := range []*int{&t.maps, &t.pagemap, &t.mem, &t.uffd} {
+		if *fd >= 0 {
+			_ = unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// Attach gives the tracker the userfaultfd that the process made by an
+// injected userfaultfd([uffd.Flags]) and that was then taken from it.
+func (t *Tracker) Attach(fd int) error {
+	if err := uffd.Enable(fd); err != nil {
+		return fmt.Errorf("track writes of process %d: %w", t.pid, err)
+	}
+	t.uffd = fd
+	return nil
+}
+
+// Attached reports whether the process has a userfaultfd of ours. It has none
+// at first, and after it executed another program.
+func (t *Tracker) Attached() bool { return t.uffd >= 0 }
+
+// Refresh reads the mappings anew, in the stopped process. It must be called
+// before everything else of a checkpoint. It notices an execve(2): open files
+// of /proc stay with the old memory and give nothing.
+func (t *Tracker) Refresh() error {
+	n, err := t.readMaps()
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		t.Close()
+		if err := t.open(); err != nil {
+			return err
+		}
+		t.full = true
+		if n, err = t.readMaps(); err != nil {
+			return err
+		}
+	}
+	if bytes.Equal(t.text[:n], t.last) {
+		return nil
+	}
+	vmas, err := ParseMaps(t.text[:n])
+	if err != nil {
+		return fmt.Errorf("process %d: %w", t.pid, err)
+	}
+	t.vmas, t.last = vmas, append(t.last[:0], t.text[:n]...)
+	t.tracked = t.tracked[:0]
+	for i := range vmas {
+		v := &vmas[i]
+		if !tracks(v) {
+			continue
+		}
+		if k := len(t.tracked); k > 0 && t.tracked[k-1].end == v.Start {
+			t.tracked[k-1].end = v.End
+		} else {
+			t.tracked = append(t.tracked, span{v.Start, v.End})
+		}
+	}
+	return nil
+}
+
+// readMaps fills text and returns the length.
+func (t *Tracker) readMaps() (int, error) {
+	at := 0
+	for {
+		if at == len(t.text) {
+			t.text = append(t.text, make([]byte, len(t.text))...)
+		}
+		n, err := unix.Pread(t.maps, t.text[at:], int64(at))
+		if err == unix.EINTR {
+			continue
+		}
+		if err == unix.ESRCH || err == nil && n == 0 {
+			return at, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read mappings of process %d: %w", t.pid, err)
+		}
+		at += n
+	}
+}
+
+// VMAs are the mappings as of the last Refresh. They belong to the tracker.
+func (t *Tracker) VMAs() []image.VMA { return t.vmas }
+
+// Text is the raw text of the mappings as of the last Refresh.
+func (t *Tracker) Text() []byte { return t.last }
+
+// Forget makes the next scan take all pages.
+func (t *Tracker) Forget() { t.full = true }
+
+// tracks reports whether writes to a mapping are tracked: all private ones but
+// those that nobody may access. Those stay untracked since registered ones grow
+// page tables, and are looked through page by page.
+func tracks(v *image.VMA) bool {
+	return v.Kind != image.VDSO && !v.Shared && v.Prot != 0
+}
+
+// untracked reports whether a private mapping is looked through instead.
+func untracked(v *image.VMA) bool {
+	return v.Kind != image.VDSO && !v.Shared && v.Prot == 0
+}

@@ -1,0 +1,134 @@
+package memory
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// Backing opens the file of a new mapping of a zygote: the layer's file, or
+// that of a checkpoint's snapshot. The caller closes it.
+type Backing func(pid int, v *image.VMA) (fd int, err error)
+
+// Zygote holds the private memory and the file mappings of some processes, to
+// be cloned by restore. It is safe for use by many threads after its last
+// Update.
+type Zygote struct {
+	server *tracee.Server
+	layout *layout
+	vmas   map[int][]image.VMA // by pid, as they stand here; without kernel mappings
+}
+
+// NewZygote makes an empty zygote: a fork of a seed, and like it a child of
+// this process.
+func NewZygote(seed *tracee.Server) (*Zygote, error) {
+	s, err := seed.Fork()
+	if err != nil {
+		return nil, fmt.Errorf("make a zygote: %w", err)
+	}
+	z := &Zygote{server: s, layout: newLayout(), vmas: map[int][]image.VMA{}}
+	if err := z.prepare(); err != nil {
+		s.Kill()
+		return nil, fmt.Errorf("make a zygote: %w", err)
+	}
+	return z, nil
+}
+
+// prepare makes a plain stub one whose clones can become other programs. Its
+// executable must not stay mapped, or the kernel would refuse another one
+// (EBUSY, PR_SET_MM_MAP in prctl(2)): an anonymous copy takes its place. The
+// kernel's own mappings go to a known place; the stack is not needed.
+func (z *Zygote) prepare() error {
+	text, err := readFile(z.server.PID(), "maps")
+	if err != nil {
+		return err
+	}
+	vmas, err := ParseMaps(text)
+	if err != nil {
+		return err
+	}
+	const rw = unix.PROT_READ | unix.PROT_WRITE
+	b := tracee.NewBatch()
+	var code uint64
+	parked := uint64(vdsoPark)
+	for i := range vmas {
+		v := &vmas[i]
+		switch {
+		case v.Kind == image.FileBacked && v.Prot&unix.PROT_EXEC != 0:
+			code = parkLow
+			b.Call(unix.SYS_MMAP, code, v.Len(), rw, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, -1, 0)
+			b.Memcpy(code, v.Start, v.Len())
+			b.Call(unix.SYS_MPROTECT, code, v.Len(), unix.PROT_READ|unix.PROT_EXEC)
+			b.Call(unix.SYS_MREMAP, code, v.Len(), v.Len(), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, v.Start)
+		case v.Kind == image.Stack:
+			b.Call(unix.SYS_MUNMAP, v.Start, v.Len())
+		case v.Kind == image.VDSO:
+			if v.Start != parked {
+				b.Call(unix.SYS_MREMAP, v.Start, v.Len(), v.Len(), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, parked)
+			}
+			parked += v.Len()
+		}
+	}
+	return z.server.Do(b)
+}
+
+func readFile(pid int, name string) ([]byte, error) {
+	path := fmt.Sprintf("/proc/%d/%s", pid, name)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	var out []byte
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := unix.Read(fd, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		if n == 0 {
+			return out, nil
+		}
+		out = append(out, buf[:n]...)
+	}
+}
+
+// Fork makes a copy that shares all pages with this one until either changes
+// them.
+func (z *Zygote) Fork() (*Zygote, error) {
+	s, err := z.server.Fork()
+	if err != nil {
+		return nil, fmt.Errorf("fork a zygote: %w", err)
+	}
+	c := &Zygote{server: s, layout: z.layout.clone(), vmas: make(map[int][]image.VMA, len(z.vmas))}
+	for pid, v := range z.vmas {
+		c.vmas[pid] = v // replaced as a whole by Update, never changed
+	}
+	return c, nil
+}
+
+// Server is the stub that holds the memory.
+func (z *Zygote) Server() *tracee.Server { return z.server }
+
+// Holds reports whether the zygote has the memory of a process.
+func (z *Zygote) Holds(pid int) bool { _, ok := z.vmas[pid]; return ok }
+
+// Private is the size of a process's writable private mappings, a measure of
+// what cloning it costs.
+func (z *Zygote) Private(pid int) (n uint64) {
+	for i := range z.vmas[pid] {
+		if v := &z.vmas[pid][i]; !v.Shared && v.Prot&unix.PROT_WRITE != 0 {
+			n += v.Len()
+		}
+	}
+	return n
+}
+
+// Kill ends the zygote. What was cloned from it lives on.
+func (z *Zygote) Kill() { z.server.Kill() }
