@@ -1,0 +1,171 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/namespace"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// Seed is what every PID 1 of a family is cloned from. It is safe for use by
+// many goroutines.
+type Seed struct {
+	server *tracee.Server
+	idmap  namespace.IDMap
+}
+
+// NewSeed starts a seed whose incarnations have the given ids on the host. It
+// ends when it is closed, or this process ends.
+func NewSeed(program *tracee.Program, idmap namespace.IDMap) (*Seed, error) {
+	if idmap.Count == 0 {
+		return nil, fault.New(fault.Invalid, "a seed without user ids")
+	}
+	server, err := program.Spawn()
+	if err != nil {
+		return nil, fault.New(fault.Internal, "start the seed: %w", err)
+	}
+	s := &Seed{server: server, idmap: idmap}
+	if err := s.prepare(); err != nil {
+		server.Kill()
+		return nil, fault.New(fault.Internal, "prepare the seed: %w", err)
+	}
+	return s, nil
+}
+
+// Server is the seed's, for batches of the engine's.
+func (s *Seed) Server() *tracee.Server { return s.server }
+
+// IDMap are the ids that incarnations have on the host.
+func (s *Seed) IDMap() namespace.IDMap { return s.idmap }
+
+// Close ends the seed. Its incarnations live on, but nobody reaps their PID 1
+// except this process's own subreaper: close them first.
+func (s *Seed) Close() error {
+	s.server.Kill()
+	return nil
+}
+
+func (s *Seed) prepare() error {
+	// A supervisor is protected from the OOM killer; what runs inside is not.
+	path := fmt.Sprintf("/proc/%d/oom_score_adj", s.server.PID())
+	if err := os.WriteFile(path, []byte("0"), 0); err != nil {
+		return err
+	}
+	if err := setLimits(s.server.PID()); err != nil {
+		return err
+	}
+	b := tracee.NewBatch()
+	queueOrdinary(b)
+	queueSeedMounts(b)
+	return s.server.Do(b)
+}
+
+// limits are those of every process inside. They are set here, since raising a
+// hard limit needs a capability on the host.
+var limits = []struct {
+	resource   int
+	soft, hard uint64
+}{
+	{unix.RLIMIT_AS, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{unix.RLIMIT_CORE, 0, unix.RLIM_INFINITY},
+	{unix.RLIMIT_CPU, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{unix.RLIMIT_DATA, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{unix.RLIMIT_FSIZE, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{unix.RLIMIT_LOCKS, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{unix.RLIMIT_MEMLOCK, 8 << 20, 8 << 20},
+	{unix.RLIMIT_MSGQUEUE, 819200, 819200},
+	{unix.RLIMIT_NICE, 0, 0},
+	{unix.RLIMIT_NOFILE, 1024, 1 << 19},
+	{unix.RLIMIT_NPROC, unix.RLIM_INFINITY, unix.RLIM_INFINITY}, // the cgroup bounds them
+	{unix.RLIMIT_RSS, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{unix.RLIMIT_RTPRIO, 0, 0},
+	{unix.RLIMIT_RTTIME, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
+	{unix.RLIMIT_SIGPENDING, 1 << 14, 1 << 14},
+	{unix.RLIMIT_STACK, 8 << 20, unix.RLIM_INFINITY},
+}
+
+// setLimits sets them, as far up as this process may: without
+// CAP_SYS_RESOURCE its own hard limits are the most.
+func setLimits(pid int) error {
+	for _, l := range limits {
+		want := unix.Rlimit{Cur: l.soft, Max: l.hard}
+		err := unix.Prlimit(pid, l.resource, &want, nil)
+		if err == unix.EPERM {
+			var now unix.Rlimit
+			if err = unix.Prlimit(pid, l.resource, nil, &now); err == nil {
+				want.Max = min(want.Max, now.Max)
+				want.Cur = min(want.Cur, want.Max)
+				err = unix.Prlimit(pid, l.resource, &want, nil)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("set resource limit %d: %w", l.resource, err)
+		}
+	}
+	return nil
+}
+
+const lastSignal = 64
+
+// queueOrdinary takes off what the seed inherited from the supervisor and its
+// incarnations must not: ignored signals, session, priority, CPU mask.
+func queueOrdinary(b *tracee.Batch) {
+	for sig := 1; sig <= lastSignal; sig++ {
+		if sig != int(unix.SIGKILL) && sig != int(unix.SIGSTOP) {
+			b.Call(unix.SYS_RT_SIGACTION, sig, b.PutWords(0, 0, 0, 0), 0, 8) // SIG_DFL
+		}
+	}
+	b.Call(unix.SYS_SETSID)
+	b.Call(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_NORMAL, b.PutWords(0))
+	b.Call(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 0)
+	all := make([]uint64, 128) // 8192 CPUs
+	for i := range all {
+		all[i] = ^uint64(0)
+	}
+	b.Call(unix.SYS_SCHED_SETAFFINITY, 0, 8*len(all), b.PutWords(all...))
+	b.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, "seed")
+}
+
+// queueSeedMounts leaves three mounts in sight: an incarnation's clone copies
+// few, and the kernel lets it mount proc and sysfs of its own because whole
+// ones are there (mount_too_revealing in the kernel's fs/namespace.c).
+func queueSeedMounts(b *tracee.Batch) {
+	b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWNS)
+	b.Call(unix.SYS_MOUNT, 0, "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
+	b.Call(unix.SYS_MOUNT, "tmpfs", "/proc", "tmpfs", 0, "size=64k,mode=755") // any directory will do
+	b.Call(unix.SYS_CHDIR, "/proc")
+	for _, d := range []string{"proc", "sys", "root"} {
+		b.Call(unix.SYS_MKDIR, d, 0o755)
+	}
+	b.Call(unix.SYS_MOUNT, "proc", "proc", "proc", 0, 0)
+	b.Call(unix.SYS_MOUNT, "sysfs", "sys", "sysfs", 0, 0)
+	b.Call(unix.SYS_PIVOT_ROOT, ".", ".")
+	b.Call(unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)
+	b.Call(unix.SYS_CHDIR, "/")
+}
+
+// NewUserns makes a user namespace that only carries an id map, for idmapped
+// mounts (mount_setattr(2)). The caller closes it.
+func (s *Seed) NewUserns(m namespace.IDMap) (fd int, err error) {
+	b := tracee.NewBatch()
+	pid, _ := b.Fork(tracee.CloneArgs{Flags: unix.CLONE_NEWUSER, ExitSignal: uint64(unix.SIGCHLD)}, tracee.EndPark, func(*tracee.Batch) {})
+	if err := s.server.Do(b); err != nil {
+		return -1, fault.New(fault.Internal, "make a user namespace: %w", err)
+	}
+	p := b.Value(pid)
+	// The child still runs the batch's memory, but its own copy of it. The
+	// seed reaps it.
+	defer unix.Kill(p, unix.SIGKILL)
+	if err := m.Write(p); err != nil {
+		return -1, fault.New(fault.Internal, "make a user namespace: %w", err)
+	}
+	fd, err = namespace.Open(p, namespace.User)
+	if err != nil {
+		return -1, fault.New(fault.Internal, "make a user namespace: %w", err)
+	}
+	return fd, nil
+}
