@@ -54,7 +54,8 @@ func Main(ctx context.Context, log *slog.Logger, newEngine NewEngine) error {
 		clients: newClients(),
 		ready:   make(chan struct{}),
 	}
-	return s.run(ctx, cfg, wire.NewPeer(sock, s.hostVerbs(), s.log), newEngine)
+	s.host = wire.NewPeer(sock, s.hostVerbs(), s.log)
+	return s.run(ctx, cfg, newEngine)
 }
 
 func readConfig(f *os.File) (control.Config, error) {
@@ -68,8 +69,12 @@ func readConfig(f *os.File) (control.Config, error) {
 
 type supervisor struct {
 	log     *slog.Logger
+	host    *wire.Peer
 	clients *clients
 
+	// The engine starts when the host asks for it the first time: until then
+	// the host is still placing this process.
+	start  func()
 	ready  chan struct{} // closed when engine or failed is set
 	engine Engine
 	failed error
@@ -79,25 +84,26 @@ type supervisor struct {
 	serving sync.WaitGroup
 }
 
-func (s *supervisor) run(ctx context.Context, cfg control.Config, host *wire.Peer, newEngine NewEngine) error {
+func (s *supervisor) run(ctx context.Context, cfg control.Config, newEngine NewEngine) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.ctx = ctx
-	made := make(chan struct{})
-	go func() {
-		defer close(made)
-		s.engine, s.failed = newEngine(cfg, s.clients.events(), s.log)
-		close(s.ready)
-	}()
-	err := host.Serve(ctx)
+	var making sync.WaitGroup
+	s.start = sync.OnceFunc(func() {
+		making.Go(func() {
+			s.engine, s.failed = newEngine(cfg, s.clients.events(), s.log)
+			close(s.ready)
+		})
+	})
+	err := s.host.Serve(ctx)
 	if ctx.Err() != nil {
 		err = nil // an orderly end
 	}
 	cancel()
-	<-made
+	making.Wait()
 	s.serving.Wait()
-	if s.failed != nil {
-		return nil // the host was told
+	if s.engine == nil {
+		return err // if it could not start, the host was told
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
@@ -139,6 +145,7 @@ func (s *supervisor) hostVerbs() *wire.Mux {
 }
 
 func (s *supervisor) awaitReady(ctx context.Context) error {
+	s.start()
 	select {
 	case <-s.ready:
 		return s.failed

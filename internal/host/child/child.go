@@ -25,6 +25,9 @@ type Spec struct {
 	// good, and gives the child the user and group ID.
 	Unprivileged bool
 	ID           uint32
+	// CgroupFD, if positive, is the v2 cgroup to start the child in
+	// (CLONE_INTO_CGROUP, Linux 5.7).
+	CgroupFD int
 }
 
 // Child is a process that was started here.
@@ -91,6 +94,9 @@ func (r *Reaper) start(s Spec) (*Child, error) {
 		Dir: "/",
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
+	if s.CgroupFD > 0 {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, s.CgroupFD
+	}
 	if s.Unprivileged {
 		if err := renounce(); err != nil {
 			return nil, fault.New(fault.Internal, "start %s: give up privileges: %w", s.Args[0], err)
@@ -116,6 +122,10 @@ func (r *Reaper) start(s Spec) (*Child, error) {
 			e = e.WithHint("user id %d must be able to execute the program: chmod a+rx the sandtree binary", s.ID)
 		}
 		return nil, e
+	}
+	if s.Unprivileged {
+		// A core would show what passes through it. Failing is no harm.
+		_ = unix.Prlimit(pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
 	}
 	c := &Child{pid: pid, reaper: r, done: make(chan struct{})}
 	r.children[pid] = c

@@ -1,0 +1,49 @@
+package host
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/host/layout"
+)
+
+// Config configures a daemon. Zero values mean the defaults.
+type Config struct {
+	// State is the state directory; default [layout.DefaultState].
+	State string
+	// Socket is the path of the API socket; default [layout.Layout.Socket].
+	Socket string
+	// NodeID is the user and group id of the node; default [layout.NodeID].
+	NodeID uint32
+	// Executable is started with the arguments "node" or "supervisor";
+	// default: this program.
+	Executable string
+	// PoolBytes is the size of a family's pool at its start, HostReserve
+	// what pools leave free on the disk; defaults in package pool.
+	PoolBytes   int64
+	HostReserve int64
+	// Log gets what the host has to say; default slog's.
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults(l layout.Layout) (Config, error) {
+	if c.Socket == "" {
+		c.Socket = l.Socket()
+	}
+	if c.NodeID == 0 {
+		c.NodeID = layout.NodeID
+	}
+	if c.Executable == "" {
+		// Also right when the file was replaced meanwhile.
+		c.Executable = "/proc/self/exe"
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if os.Geteuid() != 0 {
+		return c, fault.New(fault.Permission, "sandtree serve needs root; this is user %d", os.Geteuid()).
+			WithHint("sudo sandtree serve")
+	}
+	return c, nil
+}

@@ -1,0 +1,145 @@
+package host
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/host/child"
+	"github.com/sandtree/sandtree/internal/wire"
+)
+
+const (
+	// stopWithin is how long a process may take for an orderly end.
+	stopWithin = 10 * time.Second
+	// A node that died sooner than this after its start is started again
+	// with a growing delay.
+	steadyAfter = 10 * time.Second
+	firstDelay  = 100 * time.Millisecond
+	lastDelay   = 5 * time.Second
+	// maxFailures bounds the starts of a daemon whose node never got ready.
+	// One that was ready once is started for as long as it takes: sandboxes
+	// run, and their owners want to get at them.
+	maxFailures = 3
+)
+
+// node is the node of the moment.
+type node struct {
+	mu     sync.Mutex
+	peer   *wire.Peer
+	pid    int
+	starts int
+	ready  bool // some node was
+}
+
+// notify tells the node of an event. Without a node nobody is told: the next
+// one asks for everything.
+func (n *node) notify(event string, v any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.peer != nil {
+		n.peer.Notify(event, v)
+	}
+}
+
+// runNodes keeps a node running until ctx ends.
+func (h *host) runNodes(ctx context.Context) error {
+	failures, delay := 0, firstDelay
+	for {
+		began := time.Now()
+		reason, err := h.runNode(ctx)
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		h.node.mu.Lock()
+		ready := h.node.ready
+		h.node.mu.Unlock()
+		if failures++; !ready && failures >= maxFailures {
+			return fault.New(fault.Unavailable, "the node has died %d times before it was ready; the last one %s", failures, reason).
+				WithHint("its messages stand above this one")
+		}
+		if time.Since(began) > steadyAfter {
+			delay = firstDelay
+		}
+		h.log.Error("the node died; starting another", "reason", reason, "in", delay)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, lastDelay)
+	}
+}
+
+// runNode runs one node until it ends, or ctx does. reason says how it ended.
+func (h *host) runNode(ctx context.Context) (reason string, err error) {
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		return "", err
+	}
+	defer theirs.Close()
+	sock, err := wire.Open(ours)
+	if err != nil {
+		return "", err
+	}
+	c, err := h.reaper.Start(child.Spec{
+		Path:         h.cfg.Executable,
+		Args:         []string{"sandtree", "node"},
+		Env:          os.Environ(),
+		Files:        []*os.File{theirs, h.listener, h.held},
+		Unprivileged: true,
+		ID:           h.cfg.NodeID,
+	})
+	if err != nil {
+		sock.Close()
+		return "", err
+	}
+	theirs.Close() // so that the peer sees the end
+	peer := wire.NewPeer(sock, h.verbs, h.log)
+	h.node.set(peer, c.PID())
+	defer h.node.set(nil, 0)
+
+	// Calls of this node go on while it ends in order.
+	serving, cut := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := peer.Serve(serving); err != nil && serving.Err() == nil {
+			h.log.Error("node", "error", err)
+		}
+	}()
+	defer func() { cut(); <-served }()
+
+	select {
+	case <-c.Done():
+	case <-served: // a node that closed its connection is of no use
+		stop(c)
+	case <-ctx.Done():
+		stop(c)
+	}
+	return c.Reason(), nil
+}
+
+// stop ends a child in order if it can, and returns when it has ended.
+func stop(c *child.Child) {
+	c.Signal(unix.SIGTERM)
+	late := time.AfterFunc(stopWithin, func() { c.Signal(unix.SIGKILL) })
+	defer late.Stop()
+	<-c.Done()
+}
+
+func (n *node) set(p *wire.Peer, pid int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.peer, n.pid = p, pid
+	if p != nil {
+		n.starts++
+	}
+}

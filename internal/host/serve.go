@@ -1,0 +1,135 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/host/child"
+	"github.com/sandtree/sandtree/internal/host/idrange"
+	"github.com/sandtree/sandtree/internal/host/layout"
+	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/wire"
+)
+
+// host is a running daemon's root part.
+type host struct {
+	cfg      Config
+	layout   layout.Layout
+	cgroups  cgroup.Layout
+	log      *slog.Logger
+	started  time.Time
+	reaper   *child.Reaper
+	held     *os.File
+	listener *os.File
+	families *families
+	node     node
+	verbs    *wire.Mux
+}
+
+// Serve runs a daemon until ctx ends, or SIGTERM or SIGINT comes; then it
+// removes everything that it made but the state directory, and returns nil.
+//
+// It is called early in the process, before other goroutines have done work:
+// the process executes itself again with the same arguments, and Serve goes on
+// in that run. Nothing else in the process may start or wait for children.
+//
+// Errors: [fault.Permission] without root; [fault.Conflict] when another
+// daemon runs on the state directory or socket; [fault.Unavailable] when no
+// node comes up.
+func Serve(ctx context.Context, cfg Config) error {
+	l, err := layout.Of(cfg.State)
+	if err != nil {
+		return err
+	}
+	if cfg, err = cfg.withDefaults(l); err != nil {
+		return err
+	}
+	if err := enterNamespace(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	defer stop()
+
+	unix.Umask(0o022) // the node must be able to enter the run directory
+	if err := os.MkdirAll(l.State, 0o711); err != nil {
+		return fault.New(fault.Internal, "make state directory: %w", err)
+	}
+	locked, err := lock(l, cfg.Socket)
+	if err != nil {
+		return err
+	}
+	defer locked.Close()
+	h := &host{cfg: cfg, layout: l, log: cfg.Log, started: time.Now()}
+	return errors.Join(h.serve(ctx), h.close())
+}
+
+// serve sets the daemon up and keeps a node running. What it made is removed
+// by close, also after an error.
+func (h *host) serve(ctx context.Context) error {
+	var err error
+	if h.reaper, err = child.NewReaper(); err != nil {
+		return err
+	}
+	if h.cgroups, err = cgroup.Detect(); err != nil {
+		return err
+	}
+	parent, err := freshCgroup(ctx, h.cgroups, h.layout.Name)
+	if err != nil {
+		return err
+	}
+	h.families = newFamilies(h, parent)
+	if h.held, err = hold(ctx, h.layout); err != nil {
+		return err
+	}
+	if err := makeDirectories(h.layout, h.cfg.NodeID); err != nil {
+		return err
+	}
+	if err := removeRemains(h.layout); err != nil {
+		return err
+	}
+	if h.families.ids, err = idrange.Open(h.layout.Families()); err != nil {
+		return err
+	}
+	if err := showNodeState(h.layout); err != nil {
+		return err
+	}
+	if h.listener, err = listen(h.cfg.Socket); err != nil {
+		return err
+	}
+	h.verbs = h.newVerbs()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go h.watchDisk(watching)
+	h.log.Info("serving", "state", h.layout.State, "socket", h.cfg.Socket, "cgroups", h.cgroups.String())
+	return h.runNodes(ctx)
+}
+
+// close removes what serve made. The node is gone by then.
+func (h *host) close() error {
+	var errs []error
+	if h.listener != nil {
+		errs = append(errs, removeIfThere(h.cfg.Socket), h.listener.Close())
+	}
+	if h.families != nil {
+		errs = append(errs, h.families.close())
+	}
+	if h.held != nil {
+		hideNodeState(h.layout) // not there after an early error
+		h.held.Close()
+	}
+	if h.reaper != nil {
+		h.reaper.Close()
+	}
+	// Theirs only if nothing of somebody else's is in them.
+	os.Remove(h.layout.Run())
+	os.Remove(filepath.Dir(h.layout.Run()))
+	return errors.Join(errs...)
+}
