@@ -2,4 +2,10 @@
 // rolled back and forked, files and processes together.
 package main
 
-func main() {}
+import (
+	"os"
+
+	"github.com/sandtree/sandtree/internal/cli"
+)
+
+func main() { os.Exit(cli.Main()) }

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"github.com/sandtree/sandtree/client"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (inv *invocation) statsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:               "stats SANDBOX",
+		Short:             "Show what a sandbox uses",
+		Long:              `Show what a sandbox uses at this moment: CPU, memory, processes, disk, checkpoints.`,
+		Example:           "  sandtree stats try",
+		Args:              exactly(1),
+		ValidArgsFunction: inv.completeSandbox,
+		RunE: inv.withDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			s, err := c.SandboxHandle(args[0]).Stats(ctx)
+			if err != nil {
+				return err
+			}
+			return inv.show(s, func(w io.Writer) {
+				facts(w,
+					"id", s.ID,
+					"cpu", time.Duration(s.CPUNS).Round(time.Millisecond),
+					"memory", ofMax(formatBytes(s.MemoryBytes), s.MemoryMaxBytes > 0, formatBytes(s.MemoryMaxBytes)),
+					"processes", ofMax(fmt.Sprint(s.PIDs), s.PIDsMax > 0, fmt.Sprint(s.PIDsMax)),
+					"disk", ofMax(formatBytes(s.DiskBytes), s.DiskMaxBytes > 0, formatBytes(s.DiskMaxBytes)),
+					"checkpoints", fmt.Sprintf("%d, %s", s.Checkpoints, formatBytes(s.CheckpointBytes)),
+					"killed for memory", s.OOMKills)
+			})
+		}),
+	}
+}
+
+func ofMax(used string, bounded bool, most string) string {
+	if !bounded {
+		return used
+	}
+	return used + " of " + most
+}

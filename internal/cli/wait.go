@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+func (inv *invocation) waitCmd() *cobra.Command {
+	var (
+		session string
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "wait SANDBOX",
+		Short: "Wait until a sandbox's commands have ended",
+		Long: `Wait until no command runs in a sandbox, or until one session has ended, and print how
+the last one ended. Exit code 124 if --timeout passed first.`,
+		Example:           "  sandtree wait try\n  sandtree wait --session se-4t2kq7 --timeout 1m try",
+		Args:              exactly(1),
+		ValidArgsFunction: inv.completeSandbox,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, timeout)
+				defer cancel()
+			}
+			c, err := inv.connect(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+			r, err := c.SandboxHandle(args[0]).Wait(ctx, session)
+			if err != nil {
+				return err
+			}
+			return inv.show(r, func(w io.Writer) {
+				if r.Session != nil {
+					fmt.Fprintln(w, r.Session.ID, sessionStatus(*r.Session))
+				} else {
+					fmt.Fprintln(w, r.ID, r.State)
+				}
+			})
+		},
+	}
+	cmd.Flags().StringVar(&session, "session", "", "wait for this session alone")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this time")
+	return cmd
+}
