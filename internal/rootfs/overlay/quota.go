@@ -91,10 +91,36 @@ func (s *Store) SetQuota(q rootfs.Quota, limit int64) error {
 	if q == 0 || limit < 0 {
 		return fault.New(fault.Invalid, "limit quota %d to %d bytes", q, limit)
 	}
+	s.limits.Lock()
+	defer s.limits.Unlock()
 	if err := btrfs.LimitQgroup(s.pool, qgroup(q), limit); err != nil {
 		return rootfs.Errorf("limit quota %d: %w", q, err)
 	}
 	return nil
+}
+
+// slack is what a store's own writes in an upper may take past a limit.
+const slack = 8 << 20
+
+// pastLimit runs f, which makes or mounts an upper, and lets it go past the
+// quota's limit where that is reached: a sandbox that has filled its disk must
+// still be able to roll back. f is run a second time then.
+func (s *Store) pastLimit(q rootfs.Quota, f func() error) error {
+	err := f()
+	if q == 0 || !errors.Is(err, unix.EDQUOT) && !errors.Is(err, errReadOnly) {
+		return err
+	}
+	s.limits.Lock()
+	defer s.limits.Unlock()
+	used, limit, e := btrfs.QgroupUsage(s.fsid, qgroup(q))
+	if e != nil || limit == 0 || used+slack < limit {
+		return err // that was not the reason
+	}
+	if e := btrfs.LimitQgroup(s.pool, qgroup(q), max(used, limit)+slack); e != nil {
+		return errors.Join(err, e)
+	}
+	err = f()
+	return errors.Join(err, btrfs.LimitQgroup(s.pool, qgroup(q), limit))
 }
 
 // QuotaUsage implements [rootfs.Store].

@@ -80,10 +80,7 @@ func (v *view) walk(p string) (*entry, error) {
 		if name == "" {
 			continue
 		}
-		if !e.isDir() {
-			return nil, unix.ENOTDIR
-		}
-		next, err := v.lookup(e.dirs, name)
+		next, err := v.lookup(e.dirs, name) // in what is no directory there is nothing
 		if err != nil {
 			return nil, err
 		}

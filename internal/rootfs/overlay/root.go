@@ -1,6 +1,8 @@
 package overlay
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -9,6 +11,10 @@ import (
 	"github.com/sandtree/sandtree/internal/linux/mount"
 	"github.com/sandtree/sandtree/internal/rootfs"
 )
+
+// errReadOnly is what becomes of an overlay that cannot write in its scratch
+// directory, most likely for want of room.
+var errReadOnly = fault.New(fault.Internal, "overlayfs made it read-only, because it could not use its scratch directory")
 
 // MountRoot implements [rootfs.Store].
 func (s *Store) MountRoot(id string) (fd int, err error) {
@@ -39,10 +45,17 @@ func (s *Store) mountRoot(id string) (fd int, err error) {
 		return -1, err
 	}
 	defer unix.Close(work)
-	err = asMapped(s.base, func() error {
-		fd, err = s.overlay(up, work)
-		return err
+	err = s.pastLimit(u.quota, func() error {
+		return asMapped(s.base, func() error {
+			fd, err = s.overlay(up, work)
+			return err
+		})
 	})
+	if errors.Is(err, errReadOnly) {
+		if free, total, e := s.free(); e == nil && free < room(total) {
+			err = fmt.Errorf("%w: %w", errReadOnly.Err, unix.ENOSPC)
+		}
+	}
 	if err != nil {
 		return -1, err
 	}
@@ -55,10 +68,11 @@ func (s *Store) mountRoot(id string) (fd int, err error) {
 func (s *Store) overlay(up, work int) (fd int, err error) {
 	o := mount.New("overlay").Set("source", "sandtree")
 	for _, l := range s.layers {
-		o.SetFD("lowerdir+", l.mapped)
+		s.setLayer(o, "lowerdir+", l.mapped)
 	}
-	o.SetFD("upperdir", up).SetFD("workdir", work).
-		Set("index", "off").Set("metacopy", "off").Set("xino", "on").Set("redirect_dir", "on").Flag("volatile")
+	s.setLayer(o, "upperdir", up)
+	s.setLayer(o, "workdir", work)
+	o.Set("index", "off").Set("metacopy", "off").Set("xino", "on").Set("redirect_dir", "on").Flag("volatile")
 	// Device nodes in a layer must not lead to the host's devices; setuid
 	// programs are the sandbox's own affair.
 	fd, err = o.Mount(unix.MOUNT_ATTR_NODEV)
@@ -67,7 +81,7 @@ func (s *Store) overlay(up, work int) (fd int, err error) {
 	}
 	var st unix.Statfs_t
 	if err = unix.Fstatfs(fd, &st); err == nil && st.Flags&unix.ST_RDONLY != 0 {
-		err = fault.New(fault.Internal, "overlayfs made it read-only, because it could not use the scratch directory")
+		err = errReadOnly
 	}
 	if err != nil {
 		unix.Close(fd)

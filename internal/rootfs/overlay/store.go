@@ -62,6 +62,11 @@ type Config struct {
 	// UserNS is a descriptor of the user namespace whose maps the mounts get.
 	// The store keeps a duplicate.
 	UserNS int
+	// Attach is an existing directory at which the store may attach mounts of
+	// its own. Kernels before 6.15 need it: there overlayfs takes only layers
+	// that have a place in the mount namespace. Close takes them off again; so
+	// does the next Open there, and unmounting the directory.
+	Attach string
 	// Log gets what background work has to say; nil for slog's default.
 	Log *slog.Logger
 }
@@ -73,14 +78,17 @@ type Store struct {
 	pool   int // directory on the btrfs, ids as on disk
 	mapped int // the same, idmapped
 	layers []layer
-	base   ids // what root inside is on the host
-	top    ids // owner of the root directory, as on disk
+	attach string // where mounts are attached; empty if they are all detached
+	base   ids    // what root inside is on the host
+	top    ids    // owner of the root directory, as on disk
 	mode   uint32
 	fsid   string
 	squota bool
 	reaper *reaper
 	// passing numbers the snapshots that a comparison makes for itself.
 	passing atomic.Uint64
+
+	limits sync.Mutex // changes of quotas' limits
 
 	mu        sync.Mutex
 	uppers    map[string]*upper
@@ -148,6 +156,9 @@ func (s *Store) open(c Config) error {
 	if s.fsid, err = btrfs.FSID(s.pool); err != nil {
 		return rootfs.Errorf("open store %s: %w", c.Pool, err)
 	}
+	if err := s.place(c.Attach); err != nil {
+		return rootfs.Errorf("open store %s: %w", c.Pool, err)
+	}
 	return s.openQuotas()
 }
 
@@ -212,6 +223,11 @@ func (s *Store) closeFDs() {
 			unix.Close(fd)
 		}
 	}
+	if s.attach != "" {
+		if err := mount.Detach(s.attach); err != nil {
+			s.log.Warn("rootfs: close store", "err", err)
+		}
+	}
 }
 
 // Layers implements [rootfs.Store].
@@ -231,11 +247,11 @@ func (s *Store) LayerFD(i int) (fd int, err error) {
 
 // Presync implements [rootfs.Store].
 func (s *Store) Presync() error {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(s.pool, &st); err != nil {
+	free, total, err := s.free()
+	if err != nil {
 		return rootfs.Errorf("look at the pool's room: %w", err)
 	}
-	if free := int64(st.Bavail) * st.Bsize; free < room(int64(st.Blocks)*st.Bsize) {
+	if free < room(total) {
 		return fault.New(fault.Exhausted, "no room for a checkpoint: %d MiB free in the pool", free>>20).
 			WithHint("remove checkpoints or sandboxes, or make room on the host's disk")
 	}
@@ -243,6 +259,18 @@ func (s *Store) Presync() error {
 		return rootfs.Errorf("write the pool's dirty data: %w", err)
 	}
 	return nil
+}
+
+// free is the room in the pool and its size, in bytes.
+func (s *Store) free() (free, total int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(s.pool, &st); err != nil {
+		return 0, 0, err
+	}
+	if st.Flags&unix.ST_RDONLY != 0 {
+		return 0, 0, fault.New(fault.Internal, "the pool went read-only after an error of its disk")
+	}
+	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
 }
 
 // room is how much of a pool of size bytes must be free for a checkpoint: what

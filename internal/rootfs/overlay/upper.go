@@ -14,7 +14,8 @@ import (
 // upper is a writable subvolume that is in use. Its descriptor and the request
 // that snapshots it stand ready, so that a snapshot is one system call.
 type upper struct {
-	fd int
+	fd    int
+	quota rootfs.Quota // 0: none, or not known
 
 	mu      sync.Mutex
 	snap    *btrfs.Request
@@ -63,6 +64,10 @@ func (s *Store) newSubvolume(id string, q rootfs.Quota, makeIt func(*btrfs.Reque
 	if err := rootfs.ValidID(id); err != nil {
 		return err
 	}
+	return s.pastLimit(q, func() error { return s.trySubvolume(id, q, makeIt, prepare) })
+}
+
+func (s *Store) trySubvolume(id string, q rootfs.Quota, makeIt func(*btrfs.Request) error, prepare func(fd int) error) error {
 	r := btrfs.NewRequest(qgroup(q))
 	defer r.Close()
 	if err := makeIt(r); err != nil {
@@ -86,7 +91,7 @@ func (s *Store) use(id string, fd int, q rootfs.Quota) *upper {
 		unix.Close(fd)
 		return u
 	}
-	u := &upper{fd: fd, snap: btrfs.NewRequest(qgroup(q))}
+	u := &upper{fd: fd, quota: q, snap: btrfs.NewRequest(qgroup(q))}
 	s.uppers[id] = u
 	return u
 }
