@@ -1,0 +1,3 @@
+package feature
+
+var networkFeatures = []Feature{}
