@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -26,8 +27,8 @@ type Spec struct {
 	// KeepFiles leaves the root's files alone; otherwise /etc/hostname,
 	// /etc/hosts and /etc/resolv.conf are made where they are missing.
 	KeepFiles bool
-	// Setuid lets setuid programs inside gain privilege.
-	Setuid bool
+	// Walls confine the commands, and hide parts of proc and sysfs.
+	Walls *confine.Walls
 }
 
 const defaultShmBytes = 64 << 20
@@ -41,7 +42,7 @@ const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | u
 // was reached, else Internal; nothing is left behind.
 func (s *Seed) Boot(spec Spec) (_ *Incarnation, err error) {
 	defer unix.Close(spec.Root)
-	i := &Incarnation{seed: s, group: spec.Cgroup, setuid: spec.Setuid, pidfd: -1, processes: map[int]*Process{}, claims: map[int]*Process{}}
+	i := &Incarnation{seed: s, group: spec.Cgroup, walls: spec.Walls, pidfd: -1, processes: map[int]*Process{}, claims: map[int]*Process{}}
 	defer func() {
 		if err != nil {
 			i.abandon()
@@ -61,7 +62,7 @@ func (s *Seed) Boot(spec Spec) (_ *Incarnation, err error) {
 		return nil, fault.New(fault.Internal, "boot: show the cgroup: %w", err)
 	}
 	defer view.close()
-	dev, err := devMount(int(s.idmap.Base))
+	dev, err := devMount(int(s.idmap.Host))
 	if err != nil {
 		return nil, fault.New(fault.Internal, "boot: make /dev: %w", err)
 	}
@@ -71,13 +72,13 @@ func (s *Seed) Boot(spec Spec) (_ *Incarnation, err error) {
 	if err != nil {
 		return nil, bootError(err)
 	}
-	if err := i.admit(server); err != nil {
+	if err := i.admit(); err != nil {
 		_ = server.Close()
 		return nil, bootError(err)
 	}
 	b := tracee.NewBatch()
 	queueIdentity(b)
-	queueMounts(b, &view, spec.ShmBytes)
+	queueMounts(b, &view, spec.Walls, spec.ShmBytes)
 	queueHostname(b, spec.Hostname)
 	queueLoopback(b)
 	if !spec.KeepFiles {
@@ -144,8 +145,8 @@ func (i *Incarnation) welcome(server *tracee.Server) (err error) {
 }
 
 // admit gives PID 1 its ids and its place in v1 cgroups.
-func (i *Incarnation) admit(*tracee.Server) error {
-	if err := i.seed.idmap.Write(i.pid); err != nil {
+func (i *Incarnation) admit() error {
+	if err := writeIDMap(i.seed.idmap, i.pid); err != nil {
 		return err
 	}
 	return i.group.Add(i.pid)

@@ -3,8 +3,8 @@ package sandbox
 import (
 	"strings"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
-	"github.com/sandtree/sandtree/internal/linux/namespace"
 )
 
 // Command is what Exec runs.
@@ -23,9 +23,8 @@ type Command struct {
 
 // User are credentials inside. The zero value is root.
 type User struct {
-	UID, GID int
-	Groups   []int  // supplementary
-	Home     string // for Command.Dir
+	confine.User
+	Home string // for Command.Dir
 }
 
 // Bounds of a command. The kernel's own are wider (execve(2)).
@@ -40,7 +39,7 @@ const (
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // check refuses what can never run, before anything is done.
-func (c *Command) check(m namespace.IDMap) error {
+func (c *Command) check() error {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return fault.New(fault.Invalid, "exec: no command is given")
 	}
@@ -68,9 +67,9 @@ func (c *Command) check(m namespace.IDMap) error {
 	if len(c.User.Groups) > maxGroups {
 		return fault.New(fault.Invalid, "exec %.80q: %d supplementary groups, at most %d are allowed", c.Argv[0], len(c.User.Groups), maxGroups)
 	}
-	for _, id := range append([]int{c.User.UID, c.User.GID}, c.User.Groups...) {
-		if _, err := m.Outside(id); err != nil {
-			return fault.New(fault.Invalid, "exec %.80q: user or group: %w", c.Argv[0], err)
+	for _, id := range append([]uint32{c.User.UID, c.User.GID}, c.User.Groups...) {
+		if id >= confine.MappedIDs {
+			return fault.New(fault.Invalid, "exec %.80q: a sandbox has no user or group %d, the highest is %d", c.Argv[0], id, confine.MappedIDs-1)
 		}
 	}
 	return nil

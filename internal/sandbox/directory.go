@@ -75,7 +75,7 @@ func readlinkat(dir int, name string) string {
 // Mkdir makes a directory with a mode and an owner. Its parent must exist.
 func (i *Incarnation) Mkdir(p string, mode uint32, uid, gid int) error {
 	const what = "make the directory"
-	if err := i.checkOwner(what, p, mode, uid, gid); err != nil {
+	if err := checkOwner(what, p, mode, uid, gid); err != nil {
 		return err
 	}
 	dir, name, err := split(what, p)
@@ -100,7 +100,7 @@ func (i *Incarnation) Symlink(target, p string, uid, gid int) error {
 	if target == "" || len(target) > maxDir || strings.ContainsRune(target, 0) {
 		return fault.New(fault.Invalid, "%s %q: it cannot point to %.80q", what, p, target)
 	}
-	if err := i.checkOwner(what, p, 0, uid, gid); err != nil {
+	if err := checkOwner(what, p, 0, uid, gid); err != nil {
 		return err
 	}
 	dir, name, err := split(what, p)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
@@ -17,7 +18,7 @@ import (
 // kind is NotFound or Invalid then. Unavailable: the incarnation has ended;
 // Exhausted: a limit on processes or memory was reached.
 func (i *Incarnation) Exec(c Command, stdio [3]int) (*Process, error) {
-	if err := c.check(i.seed.idmap); err != nil {
+	if err := c.check(); err != nil {
 		return nil, err
 	}
 	if err := i.ownStdio(c, stdio); err != nil {
@@ -74,19 +75,16 @@ func (i *Incarnation) queueStart(b *tracee.Batch, c *Command) (dir tracee.Ref) {
 	} else if c.User.Home != "" {
 		b.Try(unix.SYS_CHDIR, c.User.Home)
 	}
-	queueConfinement(b, c.User, i.setuid)
+	i.walls.Exec(b, c.User.User)
 	// The memory is still PID 1's, and a change of ids may have opened it.
-	b.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	confine.Undumpable(b)
 	return dir
 }
 
 // ownStdio gives pipes and the terminal to the command's user, who may open
 // them again by name, as /dev/stdout.
 func (i *Incarnation) ownStdio(c Command, stdio [3]int) error {
-	uid, err := i.seed.idmap.Outside(c.User.UID)
-	if err != nil {
-		return fault.New(fault.Invalid, "exec: %w", err)
-	}
+	uid, _ := i.seed.idmap.Outside(c.User.UID) // checked before
 	for n, fd := range stdio {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {

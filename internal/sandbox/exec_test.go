@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/sandbox"
 )
@@ -91,7 +92,7 @@ func TestExecFailuresAreTold(t *testing.T) {
 		{"relative directory", sandbox.Command{Argv: []string{"true"}, Dir: "tmp"}, fault.Invalid, 0},
 		{"nothing", sandbox.Command{}, fault.Invalid, 0},
 		{"NUL", sandbox.Command{Argv: []string{"a\x00b"}}, fault.Invalid, 0},
-		{"user beyond the map", sandbox.Command{Argv: []string{"true"}, User: sandbox.User{UID: 65536}}, fault.Invalid, 0},
+		{"user beyond the map", sandbox.Command{Argv: []string{"true"}, User: sandbox.User{User: confine.User{UID: 65536}}}, fault.Invalid, 0},
 		{"too large", sandbox.Command{Argv: []string{"true", strings.Repeat("x", 2<<20)}}, fault.Invalid, 0},
 		{"one argument too large", sandbox.Command{Argv: []string{"true", strings.Repeat("x", 200<<10)}}, fault.Invalid, 126},
 	} {

@@ -68,11 +68,20 @@ func (i *Incarnation) Readlink(p string) (control.Entry, error) {
 }
 
 func (i *Incarnation) entry(name, target string, st *unix.Stat_t) control.Entry {
-	m := i.seed.idmap
 	return control.Entry{
-		Name: name, Mode: st.Mode, UID: m.Inside(st.Uid), GID: m.Inside(st.Gid), Size: st.Size,
+		Name: name, Mode: st.Mode, UID: i.inside(st.Uid), GID: i.inside(st.Gid), Size: st.Size,
 		MTime: time.Unix(st.Mtim.Unix()), Target: target,
 	}
+}
+
+// overflowID stands for ids that have no number inside (user_namespaces(7)).
+const overflowID = 65534
+
+func (i *Incarnation) inside(id uint32) int {
+	if n, ok := i.seed.idmap.Inside(id); ok {
+		return int(n)
+	}
+	return overflowID
 }
 
 // locate opens a path as a mere place (O_PATH): nothing of the file's is

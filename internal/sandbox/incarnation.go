@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/linux/namespace"
@@ -16,12 +17,12 @@ import (
 
 // Incarnation is one living body. It is safe for use by many goroutines.
 type Incarnation struct {
-	seed   *Seed
-	group  *cgroup.Group
-	init   *tracee.Init
-	pid    int // PID 1's, on the host
-	pidfd  int
-	setuid bool
+	seed  *Seed
+	group *cgroup.Group
+	init  *tracee.Init
+	pid   int // PID 1's, on the host
+	pidfd int
+	walls *confine.Walls
 
 	mu        sync.Mutex
 	processes map[int]*Process // by pid inside, those that are watched
@@ -40,8 +41,8 @@ func (i *Incarnation) PIDFD() int { return i.pidfd }
 // Cgroup holds all processes of the incarnation, PID 1 included.
 func (i *Incarnation) Cgroup() *cgroup.Group { return i.group }
 
-// Setuid tells whether setuid programs may gain privilege.
-func (i *Incarnation) Setuid() bool { return i.setuid }
+// Walls are what confines its processes.
+func (i *Incarnation) Walls() *confine.Walls { return i.walls }
 
 // Done is closed when PID 1 has ended, and all else with it.
 func (i *Incarnation) Done() <-chan struct{} { return i.init.Done() }

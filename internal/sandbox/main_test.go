@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/linux/mount"
-	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/sandbox"
 	"github.com/sandtree/sandtree/internal/testrootfs"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -24,12 +24,13 @@ import (
 // base is where the ids of these tests begin, far from a daemon's.
 const base = 0x70000000
 
-var idmap = namespace.IDMap{Base: base, Count: 65536}
+var idmap = confine.IDMap{Host: base}
 
 // family is what the tests share: a seed, a cgroup and an unpacked root.
 type family struct {
 	seed   *sandbox.Seed
 	parent *cgroup.Parent
+	walls  *confine.Walls
 	lower  int // the root, ids mapped
 	groups atomic.Int64
 }
@@ -81,6 +82,8 @@ func newFamily(t testing.TB) *family {
 	layout, err := cgroup.Detect()
 	check(err)
 	f := &family{}
+	f.walls, err = confine.New(confine.Policy{})
+	check(err)
 	f.parent, err = layout.OpenParent(fmt.Sprintf("sandboxtest%d", os.Getpid()))
 	check(err)
 	undo(func() {
@@ -146,7 +149,7 @@ func (f *family) group(t testing.TB, l cgroup.Limits) *cgroup.Group {
 func boot(t testing.TB, change ...func(*sandbox.Spec)) *sandbox.Incarnation {
 	t.Helper()
 	f := home(t)
-	spec := sandbox.Spec{Root: f.root(t), Hostname: "box", Cgroup: f.group(t, cgroup.Limits{})}
+	spec := sandbox.Spec{Root: f.root(t), Hostname: "box", Cgroup: f.group(t, cgroup.Limits{}), Walls: f.walls}
 	for _, c := range change {
 		c(&spec)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
@@ -27,7 +28,7 @@ func (i *Incarnation) OpenFile(p string) (*os.File, error) {
 // writing.
 func (i *Incarnation) CreateFile(p string, mode uint32, uid, gid int) (*os.File, error) {
 	const what = "create"
-	if err := i.checkOwner(what, p, mode, uid, gid); err != nil {
+	if err := checkOwner(what, p, mode, uid, gid); err != nil {
 		return nil, err
 	}
 	if _, _, err := split(what, p); err != nil {
@@ -111,13 +112,13 @@ func checkData(what, p string, fd int) error {
 	return nil
 }
 
-func (i *Incarnation) checkOwner(what, p string, mode uint32, uid, gid int) error {
+func checkOwner(what, p string, mode uint32, uid, gid int) error {
 	if mode&^0o7777 != 0 {
 		return fault.New(fault.Invalid, "%s %q: mode %#o has more than permission bits", what, p, mode)
 	}
 	for _, id := range []int{uid, gid} {
-		if _, err := i.seed.idmap.Outside(id); err != nil {
-			return fault.New(fault.Invalid, "%s %q: owner: %w", what, p, err)
+		if id < 0 || id >= confine.MappedIDs {
+			return fault.New(fault.Invalid, "%s %q: a sandbox has no user or group %d, the highest is %d", what, p, id, confine.MappedIDs-1)
 		}
 	}
 	return nil

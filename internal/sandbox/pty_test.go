@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/sandbox"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
@@ -25,7 +26,7 @@ func TestTerminal(t *testing.T) {
 	defer m.Close()
 	p, err := i.Exec(sandbox.Command{
 		Argv: []string{"sh", "-c", `tty; stty size; stat -c %u $(tty); echo again >/dev/tty; ps -o tty= -p $$; trap 'stty size; exit 3' WINCH; echo ready; while :; do sleep 0.01; done`},
-		User: sandbox.User{UID: 1000, GID: 1000}, TTY: true,
+		User: sandbox.User{User: confine.User{UID: 1000, GID: 1000}}, TTY: true,
 	}, [3]int{slave, slave, slave})
 	unix.Close(slave)
 	if err != nil {

@@ -1,11 +1,9 @@
 package sandbox
 
 import (
-	"fmt"
-	"os"
-
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -15,15 +13,12 @@ import (
 // many goroutines.
 type Seed struct {
 	server *tracee.Server
-	idmap  namespace.IDMap
+	idmap  confine.IDMap
 }
 
 // NewSeed starts a seed whose incarnations have the given ids on the host. It
 // ends when it is closed, or this process ends.
-func NewSeed(program *tracee.Program, idmap namespace.IDMap) (*Seed, error) {
-	if idmap.Count == 0 {
-		return nil, fault.New(fault.Invalid, "a seed without user ids")
-	}
+func NewSeed(program *tracee.Program, idmap confine.IDMap) (*Seed, error) {
 	server, err := program.Spawn()
 	if err != nil {
 		return nil, fault.New(fault.Internal, "start the seed: %w", err)
@@ -40,7 +35,7 @@ func NewSeed(program *tracee.Program, idmap namespace.IDMap) (*Seed, error) {
 func (s *Seed) Server() *tracee.Server { return s.server }
 
 // IDMap are the ids that incarnations have on the host.
-func (s *Seed) IDMap() namespace.IDMap { return s.idmap }
+func (s *Seed) IDMap() confine.IDMap { return s.idmap }
 
 // Close ends the seed. Its incarnations live on, but nobody reaps their PID 1
 // except this process's own subreaper: close them first.
@@ -50,63 +45,13 @@ func (s *Seed) Close() error {
 }
 
 func (s *Seed) prepare() error {
-	// A supervisor is protected from the OOM killer; what runs inside is not.
-	path := fmt.Sprintf("/proc/%d/oom_score_adj", s.server.PID())
-	if err := os.WriteFile(path, []byte("0"), 0); err != nil {
-		return err
-	}
-	if err := setLimits(s.server.PID()); err != nil {
+	if err := confine.Prepare(s.server.PID()); err != nil {
 		return err
 	}
 	b := tracee.NewBatch()
 	queueOrdinary(b)
 	queueSeedMounts(b)
 	return s.server.Do(b)
-}
-
-// limits are those of every process inside. They are set here, since raising a
-// hard limit needs a capability on the host.
-var limits = []struct {
-	resource   int
-	soft, hard uint64
-}{
-	{unix.RLIMIT_AS, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
-	{unix.RLIMIT_CORE, 0, unix.RLIM_INFINITY},
-	{unix.RLIMIT_CPU, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
-	{unix.RLIMIT_DATA, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
-	{unix.RLIMIT_FSIZE, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
-	{unix.RLIMIT_LOCKS, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
-	{unix.RLIMIT_MEMLOCK, 8 << 20, 8 << 20},
-	{unix.RLIMIT_MSGQUEUE, 819200, 819200},
-	{unix.RLIMIT_NICE, 0, 0},
-	{unix.RLIMIT_NOFILE, 1024, 1 << 19},
-	{unix.RLIMIT_NPROC, unix.RLIM_INFINITY, unix.RLIM_INFINITY}, // the cgroup bounds them
-	{unix.RLIMIT_RSS, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
-	{unix.RLIMIT_RTPRIO, 0, 0},
-	{unix.RLIMIT_RTTIME, unix.RLIM_INFINITY, unix.RLIM_INFINITY},
-	{unix.RLIMIT_SIGPENDING, 1 << 14, 1 << 14},
-	{unix.RLIMIT_STACK, 8 << 20, unix.RLIM_INFINITY},
-}
-
-// setLimits sets them, as far up as this process may: without
-// CAP_SYS_RESOURCE its own hard limits are the most.
-func setLimits(pid int) error {
-	for _, l := range limits {
-		want := unix.Rlimit{Cur: l.soft, Max: l.hard}
-		err := unix.Prlimit(pid, l.resource, &want, nil)
-		if err == unix.EPERM {
-			var now unix.Rlimit
-			if err = unix.Prlimit(pid, l.resource, nil, &now); err == nil {
-				want.Max = min(want.Max, now.Max)
-				want.Cur = min(want.Cur, want.Max)
-				err = unix.Prlimit(pid, l.resource, &want, nil)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("set resource limit %d: %w", l.resource, err)
-		}
-	}
-	return nil
 }
 
 const lastSignal = 64
@@ -150,7 +95,7 @@ func queueSeedMounts(b *tracee.Batch) {
 
 // NewUserns makes a user namespace that only carries an id map, for idmapped
 // mounts (mount_setattr(2)). The caller closes it.
-func (s *Seed) NewUserns(m namespace.IDMap) (fd int, err error) {
+func (s *Seed) NewUserns(m confine.IDMap) (fd int, err error) {
 	b := tracee.NewBatch()
 	pid, _ := b.Fork(tracee.CloneArgs{Flags: unix.CLONE_NEWUSER, ExitSignal: uint64(unix.SIGCHLD)}, tracee.EndPark, func(*tracee.Batch) {})
 	if err := s.server.Do(b); err != nil {
@@ -160,7 +105,7 @@ func (s *Seed) NewUserns(m namespace.IDMap) (fd int, err error) {
 	// The child still runs the batch's memory, but its own copy of it. The
 	// seed reaps it.
 	defer unix.Kill(p, unix.SIGKILL)
-	if err := m.Write(p); err != nil {
+	if err := writeIDMap(m, p); err != nil {
 		return -1, fault.New(fault.Internal, "make a user namespace: %w", err)
 	}
 	fd, err = namespace.Open(p, namespace.User)
@@ -168,4 +113,8 @@ func (s *Seed) NewUserns(m namespace.IDMap) (fd int, err error) {
 		return -1, fault.New(fault.Internal, "make a user namespace: %w", err)
 	}
 	return fd, nil
+}
+
+func writeIDMap(m confine.IDMap, pid int) error {
+	return namespace.WriteIDMaps(pid, m.String(), m.String())
 }

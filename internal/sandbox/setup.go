@@ -5,23 +5,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
 const openHowSize = 24 // struct open_how, openat2(2)
 
 const noAll = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-
-// What a sandbox does not see, or cannot change, as other runtimes have it
-// (the OCI's default). Paths that a kernel lacks are passed over.
-var (
-	maskedFiles = []string{
-		"proc/kcore", "proc/keys", "proc/latency_stats", "proc/timer_list", "proc/timer_stats", "proc/sched_debug",
-		"proc/interrupts",
-	}
-	maskedDirs    = []string{"proc/asound", "proc/acpi", "proc/scsi", "sys/firmware", "sys/devices/virtual/powercap"}
-	readOnlyPaths = []string{"proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"}
-)
 
 // Numbers of the descriptors that PID 1 starts with; the limits view follows.
 const (
@@ -38,14 +28,14 @@ func queueIdentity(b *tracee.Batch) {
 	b.Call(unix.SYS_SETGROUPS, 0, 0)
 	b.Call(unix.SYS_SETRESGID, 0, 0, 0)
 	b.Call(unix.SYS_SETRESUID, 0, 0, 0)
-	b.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0)
+	confine.Keyring(b)
 	b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP|unix.CLONE_NEWTIME)
 	b.Call(unix.SYS_UMASK, 0)
 }
 
 // queueMounts attaches everything below the new root and moves into it.
 // Nothing else runs there yet, so what it finds stays as it is.
-func queueMounts(b *tracee.Batch, view *limitsView, shmBytes int64) {
+func queueMounts(b *tracee.Batch, view *limitsView, walls *confine.Walls, shmBytes int64) {
 	b.Call(unix.SYS_MOVE_MOUNT, rootFD, "", unix.AT_FDCWD, "/root", unix.MOVE_MOUNT_F_EMPTY_PATH)
 	b.Call(unix.SYS_CHDIR, "/root")
 	for _, d := range []string{"proc", "sys", "dev"} {
@@ -63,16 +53,7 @@ func queueMounts(b *tracee.Batch, view *limitsView, shmBytes int64) {
 	b.Call(unix.SYS_MOUNT, "devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5")
 	b.Call(unix.SYS_MOUNT, "shm", "dev/shm", "tmpfs", noAll, fmt.Sprintf("mode=1777,size=%d", shmBytes))
 	b.Call(unix.SYS_MOUNT, "mqueue", "dev/mqueue", "mqueue", noAll, 0)
-	for _, p := range maskedFiles {
-		b.Try(unix.SYS_MOUNT, "dev/null", p, 0, unix.MS_BIND, 0)
-	}
-	for _, p := range maskedDirs {
-		b.Try(unix.SYS_MOUNT, "tmpfs", p, "tmpfs", noAll|unix.MS_RDONLY, "size=0k")
-	}
-	for _, p := range readOnlyPaths {
-		b.Try(unix.SYS_MOUNT, p, p, 0, unix.MS_BIND|unix.MS_REC, 0)
-		b.Try(unix.SYS_MOUNT, 0, p, 0, noAll|unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, 0)
-	}
+	walls.Mask(b)
 	b.Call(unix.SYS_PIVOT_ROOT, ".", ".")
 	b.Call(unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)
 	b.Call(unix.SYS_CHDIR, "/")
@@ -96,10 +77,10 @@ func queueHostname(b *tracee.Batch, name string) {
 // last: a change of credentials may open it again (prctl(2), suid_dumpable).
 func queueClosed(b *tracee.Batch) {
 	b.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, "init")
-	b.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	confine.Undumpable(b)
 }
 
-// defaults are files that programs expect and an image may lack.
+// queueDefaultFiles makes files that programs expect and an image may lack.
 func queueDefaultFiles(b *tracee.Batch, hostname string) {
 	b.Try(unix.SYS_MKDIR, "/etc", 0o755)
 	for _, f := range []struct{ path, text string }{

@@ -72,7 +72,7 @@ func findUser(spec string, passwd, group []byte) (User, error) {
 	return u, nil
 }
 
-func findGroup(name string, group []byte) (int, bool) {
+func findGroup(name string, group []byte) (uint32, bool) {
 	for f := range accounts(group, 4) {
 		if id, ok := parseID(f[2]); ok && f[0] == name {
 			return id, true
@@ -82,8 +82,8 @@ func findGroup(name string, group []byte) (int, bool) {
 }
 
 // groupsOf lists the groups that have a user as member, and its own.
-func groupsOf(user string, gid int, group []byte) []int {
-	ids := []int{gid}
+func groupsOf(user string, gid uint32, group []byte) []uint32 {
+	ids := []uint32{gid}
 	for f := range accounts(group, 4) {
 		id, ok := parseID(f[2])
 		if ok && slices.Contains(strings.Split(f[3], ","), user) && !slices.Contains(ids, id) && len(ids) < maxGroups {
@@ -110,9 +110,9 @@ func accounts(file []byte, n int) func(yield func([]string) bool) {
 }
 
 // parseID reads a number as these files have it; none is above 2³¹.
-func parseID(s string) (int, bool) {
+func parseID(s string) (uint32, bool) {
 	n, err := strconv.ParseUint(s, 10, 31)
-	return int(n), err == nil && s[0] != '+'
+	return uint32(n), err == nil && s[0] != '+'
 }
 
 // readSmall reads a regular file inside, and refuses one of more than limit

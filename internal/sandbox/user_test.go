@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 )
 
@@ -27,22 +28,26 @@ bad:x:zz:alice
 alice:x:100:alice
 `
 
+func account(uid, gid uint32, home string, groups ...uint32) User {
+	return User{User: confine.User{UID: uid, GID: gid, Groups: groups}, Home: home}
+}
+
 func TestFindUser(t *testing.T) {
 	for _, c := range []struct {
 		spec string
 		want User
 		kind fault.Kind
 	}{
-		{"root", User{Home: "/root", Groups: []int{0, 10}}, ""},
-		{"0", User{Home: "/root", Groups: []int{0, 10}}, ""},
-		{"alice", User{UID: 1000, GID: 100, Home: "/home/alice", Groups: []int{100, 10, 29}}, ""},
-		{"1000", User{UID: 1000, GID: 100, Home: "/home/alice", Groups: []int{100, 10, 29}}, ""},
-		{"alice:wheel", User{UID: 1000, GID: 10, Home: "/home/alice"}, ""},
-		{"alice:77", User{UID: 1000, GID: 77, Home: "/home/alice"}, ""},
-		{"4242", User{UID: 4242, Home: "/"}, ""},
-		{"4242:4243", User{UID: 4242, GID: 4243, Home: "/"}, ""},
-		{"1000000", User{UID: 7, GID: 7, Home: "/seven", Groups: []int{7}}, ""},
-		{"dave", User{UID: 1001, GID: 1001, Home: "/", Groups: []int{1001}}, ""},
+		{"root", account(0, 0, "/root", 0, 10), ""},
+		{"0", account(0, 0, "/root", 0, 10), ""},
+		{"alice", account(1000, 100, "/home/alice", 100, 10, 29), ""},
+		{"1000", account(1000, 100, "/home/alice", 100, 10, 29), ""},
+		{"alice:wheel", account(1000, 10, "/home/alice"), ""},
+		{"alice:77", account(1000, 77, "/home/alice"), ""},
+		{"4242", account(4242, 0, "/"), ""},
+		{"4242:4243", account(4242, 4243, "/"), ""},
+		{"1000000", account(7, 7, "/seven", 7), ""},
+		{"dave", account(1001, 1001, "/", 1001), ""},
 		{"bob", User{}, fault.NotFound},
 		{"carol", User{}, fault.NotFound},
 		{"nobody", User{}, fault.NotFound},
@@ -74,7 +79,7 @@ func FuzzFindUser(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if u.UID < 0 || u.GID < 0 || len(u.Groups) > maxGroups || !strings.HasPrefix(u.Home, "/") || len(u.Home) > maxDir {
+		if len(u.Groups) > maxGroups || !strings.HasPrefix(u.Home, "/") || len(u.Home) > maxDir {
 			t.Errorf("%q gives %+v", spec, u)
 		}
 	})

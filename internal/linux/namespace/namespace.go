@@ -53,43 +53,14 @@ func ID(pid int, k Kind) (uint64, error) {
 	return st.Ino, nil
 }
 
-// IDMap maps the ids 0 to Count-1 of a user namespace to those from Base of
-// its parent.
-type IDMap struct {
-	Base  uint32
-	Count uint32
-}
-
-// Inside turns an id of the parent namespace into one inside. Without a match
-// it is the overflow id, 65534, as the kernel shows it (user_namespaces(7)).
-func (m IDMap) Inside(id uint32) int {
-	if id < m.Base || id-m.Base >= m.Count {
-		return Overflow
+// WriteIDMaps gives the user namespace of a process its maps of user and of
+// group ids: lines of "inside outside count" (user_namespaces(7)). It can be
+// done once, and needs CAP_SETUID and CAP_SETGID in the parent namespace.
+func WriteIDMaps(pid int, users, groups string) error {
+	if err := write(fmt.Sprintf("/proc/%d/uid_map", pid), []byte(users)); err != nil {
+		return err
 	}
-	return int(id - m.Base)
-}
-
-// Outside is the reverse of Inside. It fails for an id that has no match.
-func (m IDMap) Outside(id int) (uint32, error) {
-	if id < 0 || id >= int(m.Count) {
-		return 0, fmt.Errorf("id %d is not in 0 to %d", id, int(m.Count)-1)
-	}
-	return m.Base + uint32(id), nil
-}
-
-// Overflow is the id that stands for all ids without a match.
-const Overflow = 65534
-
-// Write gives the user namespace of a process its maps of user and group ids.
-// It can be done once, and needs CAP_SETUID and CAP_SETGID in the parent.
-func (m IDMap) Write(pid int) error {
-	line := fmt.Appendf(nil, "0 %d %d\n", m.Base, m.Count)
-	for _, name := range []string{"uid_map", "gid_map"} {
-		if err := write(fmt.Sprintf("/proc/%d/%s", pid, name), line); err != nil {
-			return err
-		}
-	}
-	return nil
+	return write(fmt.Sprintf("/proc/%d/gid_map", pid), []byte(groups))
 }
 
 // SetClocks sets how far CLOCK_MONOTONIC and CLOCK_BOOTTIME of the time

@@ -32,25 +32,8 @@ func TestOpenAndID(t *testing.T) {
 	}
 }
 
-func TestIDMap(t *testing.T) {
-	m := namespace.IDMap{Base: 1000, Count: 10}
-	for id, want := range map[uint32]int{999: namespace.Overflow, 1000: 0, 1009: 9, 1010: namespace.Overflow, 0: namespace.Overflow} {
-		if got := m.Inside(id); got != want {
-			t.Errorf("Inside(%d) = %d, want %d", id, got, want)
-		}
-	}
-	if id, err := m.Outside(9); err != nil || id != 1009 {
-		t.Errorf("Outside(9) = %d, %v", id, err)
-	}
-	for _, id := range []int{-1, 10, 1 << 40} {
-		if _, err := m.Outside(id); err == nil {
-			t.Errorf("Outside(%d) has no error", id)
-		}
-	}
-}
-
 func TestOwnNamespacesCannotBeChanged(t *testing.T) {
-	if err := (namespace.IDMap{Count: 1}).Write(os.Getpid()); err == nil {
+	if err := namespace.WriteIDMaps(os.Getpid(), "0 0 1\n", "0 0 1\n"); err == nil {
 		t.Error("the initial user namespace's map was written again")
 	}
 	if err := namespace.SetClocks(os.Getpid(), time.Second, -time.Second/2); err == nil {
