@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 
@@ -23,6 +24,10 @@ func Errorf(format string, a ...any) error {
 	case errors.Is(err, unix.ENOSPC):
 		e.Kind = fault.Exhausted
 		e.Hint = "the pool or the host's disk is full: remove checkpoints or sandboxes, or make room on the host"
+	case errors.Is(err, context.Canceled):
+		e.Kind = fault.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Kind = fault.Deadline
 	case errors.Is(err, fs.ErrNotExist):
 		e.Kind = fault.NotFound
 	case errors.Is(err, fs.ErrExist):

@@ -2,7 +2,9 @@ package btrfs
 
 import (
 	"fmt"
+	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,4 +61,15 @@ func FSID(fd int) (string, error) {
 	}
 	u := a.fsid
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16]), nil
+}
+
+// DirtyData returns the bytes of data that were written to the file system's
+// cache and promised room, but have no place on the device yet. statfs counts
+// that room as free. From /sys/fs/btrfs/FSID/allocation (Linux 3.14).
+func DirtyData(fsid string) (int64, error) {
+	b, err := os.ReadFile("/sys/fs/btrfs/" + fsid + "/allocation/data/bytes_may_use")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 }

@@ -245,8 +245,12 @@ func (s *Store) LayerFD(i int) (fd int, err error) {
 	return fd, nil
 }
 
-// Presync implements [rootfs.Store].
+// Presync implements [rootfs.Store]. The room is looked at afterwards, since
+// statfs takes for free what dirty data was promised.
 func (s *Store) Presync() error {
+	if err := btrfs.Sync(s.pool); err != nil {
+		return rootfs.Errorf("write the pool's dirty data: %w", err)
+	}
 	free, total, err := s.free()
 	if err != nil {
 		return rootfs.Errorf("look at the pool's room: %w", err)
@@ -254,9 +258,6 @@ func (s *Store) Presync() error {
 	if free < room(total) {
 		return fault.New(fault.Exhausted, "no room for a checkpoint: %d MiB free in the pool", free>>20).
 			WithHint("remove checkpoints or sandboxes, or make room on the host's disk")
-	}
-	if err := btrfs.Sync(s.pool); err != nil {
-		return rootfs.Errorf("write the pool's dirty data: %w", err)
 	}
 	return nil
 }

@@ -50,8 +50,8 @@ func (p *Pool) Grow() (grown bool, err error) {
 }
 
 func (p *Pool) grow() (bool, error) {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(p.dir, &st); err != nil {
+	free, err := p.free()
+	if err != nil {
 		return false, err
 	}
 	size, err := p.size()
@@ -59,7 +59,7 @@ func (p *Pool) grow() (bool, error) {
 		return false, err
 	}
 	step := max(p.c.Step, size/4)
-	if int64(st.Bavail)*st.Bsize >= min(step, max(p.c.Step, 1<<30)) {
+	if free >= p.c.Step {
 		p.full = false
 		return false, nil
 	}
@@ -92,6 +92,19 @@ func (p *Pool) grow() (bool, error) {
 		return false, err
 	}
 	return true, p.fill(size + step)
+}
+
+// free is the room inside that nothing has a claim on, in bytes.
+func (p *Pool) free() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(p.dir, &st); err != nil {
+		return 0, err
+	}
+	dirty, err := btrfs.DirtyData(p.fsid)
+	if err != nil {
+		return 0, err
+	}
+	return int64(st.Bavail)*st.Bsize - dirty, nil
 }
 
 // cannot says once that the pool stays as it is.

@@ -57,8 +57,9 @@ type Config struct {
 	// Initial is the size of a new file; default 2 GiB, less if the host's
 	// disk has not that much above the reserve.
 	Initial int64
-	// Step is by how much it grows at least; default 1 GiB. A large pool
-	// grows by a quarter of its size.
+	// Step is the room that is kept free inside, and by how much the file
+	// grows at least; default 1 GiB. A large pool grows by a quarter of its
+	// size.
 	Step int64
 	// Max bounds the file; default none.
 	Max int64
@@ -70,7 +71,9 @@ type Config struct {
 }
 
 const (
-	minInitial = emptySize * 2
+	// minInitial is the least size of a pool: btrfs resizes to 256 MiB or
+	// more, and a part is kept.
+	minInitial = 288 << 20
 	minStep    = 64 << 20
 	keptPart   = 20 // one in this many bytes is kept for deletions
 	align      = 1 << 20
@@ -98,6 +101,7 @@ func (c *Config) setDefaults() {
 type Pool struct {
 	c    Config
 	dir  int          // the mounted root
+	fsid string       // its name in sysfs
 	file *os.File     // nil for a directory
 	dev  *loop.Device // nil for a directory
 
@@ -148,6 +152,9 @@ func (p *Pool) open(ctx context.Context) error {
 		return err
 	}
 	if p.dir, err = unix.Open(p.c.MountPoint, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return err
+	}
+	if p.fsid, err = btrfs.FSID(p.dir); err != nil {
 		return err
 	}
 	if p.file == nil {
@@ -201,12 +208,12 @@ func (p *Pool) create() error {
 		return err
 	}
 	size := min(p.c.Initial, room) / align * align
-	if size < min(p.c.Initial, minInitial) {
-		return fault.New(fault.Exhausted, "the host's disk has %d MiB above its reserve, too little for a pool", max(room, 0)>>20).
-			WithHint("make room on the disk of the state directory")
+	if p.c.Initial < minInitial {
+		return fault.New(fault.Invalid, "a pool of %d bytes is too small: it needs %d MiB", p.c.Initial, minInitial>>20)
 	}
-	if size < emptySize {
-		return fault.New(fault.Invalid, "a pool of %d bytes is too small", size)
+	if size < minInitial {
+		return fault.New(fault.Exhausted, "the host's disk has %d MiB above its reserve, too little for a pool of %d", max(room, 0)>>20, minInitial>>20).
+			WithHint("make room on the disk of the state directory")
 	}
 	temp := p.c.Path + ".new"
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,0 +1,464 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/btrfs"
+	"github.com/sandtree/sandtree/internal/linux/loop"
+	"github.com/sandtree/sandtree/internal/linux/mount"
+	"github.com/sandtree/sandtree/internal/rootfs/overlay"
+	"github.com/sandtree/sandtree/internal/rootfs/pool"
+	"github.com/sandtree/sandtree/internal/rootfs/rootfstest"
+)
+
+const mib = 1 << 20
+
+// place is where a test has its pools.
+type place struct {
+	t      *testing.T
+	dir    string
+	userns int
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	before := rootfstest.Before(t)
+	t.Cleanup(func() { before.Check(t) })
+	return &place{t: t, dir: t.TempDir(), userns: rootfstest.UserNS(t)}
+}
+
+func (p *place) mkdir(name string) string {
+	p.t.Helper()
+	d := filepath.Join(p.dir, name)
+	if err := os.MkdirAll(d, 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	return d
+}
+
+// open opens a pool that is destroyed with the test.
+func (p *place) open(name string, c pool.Config) *pool.Pool {
+	p.t.Helper()
+	c.MountPoint, c.Log = p.mkdir(name), slog.New(slog.DiscardHandler)
+	if c.Path == "" {
+		c.Path = filepath.Join(p.dir, name+".img")
+	}
+	if c.HostReserve == 0 {
+		c.HostReserve = 1
+	}
+	got, err := pool.Open(p.t.Context(), c)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return got
+}
+
+func (p *place) destroyed(got *pool.Pool) {
+	p.t.Helper()
+	p.t.Cleanup(func() {
+		if err := got.Destroy(); err != nil {
+			p.t.Error(err)
+		}
+	})
+}
+
+// store opens a store in a pool, over one layer that is a plain directory.
+func (p *place) store(name string) *overlay.Store {
+	p.t.Helper()
+	s, err := overlay.Open(overlay.Config{Pool: filepath.Join(p.dir, name), Layers: []string{p.mkdir("layer")}, UserNS: p.userns})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			p.t.Error(err)
+		}
+	})
+	return s
+}
+
+func (p *place) root(s *overlay.Store, id string) rootfstest.Root {
+	p.t.Helper()
+	if err := s.CreateUpper(id, 0); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.mount(s, id)
+}
+
+func (p *place) mount(s *overlay.Store, id string) rootfstest.Root {
+	p.t.Helper()
+	fd, err := s.MountRoot(id)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r := rootfstest.NewRoot(p.t, fd)
+	p.t.Cleanup(r.Close)
+	return r
+}
+
+func (p *place) fill(r rootfstest.Root, path string, n int64) (got int64) {
+	p.t.Helper()
+	r.Do(func() (err error) { got, err = rootfstest.Fill(r.Path(path), n); return err })
+	return got
+}
+
+func size(t *testing.T, path string) int64 {
+	t.Helper()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Size()
+}
+
+func TestGrowsAheadOfNeed(t *testing.T) {
+	p := newPlace(t)
+	got := p.open("p", pool.Config{Initial: 288 * mib, Step: 128 * mib})
+	p.destroyed(got)
+	r := p.root(p.store("p"), "sb.0")
+	// Slower than the growth looks, as far as a test can be sure of it.
+	for i := range 8 {
+		if n := p.fill(r, "/data", 64*mib); n != 64*mib {
+			t.Fatalf("wrote %d MiB in step %d", n>>20, i)
+		}
+		if _, err := got.Grow(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	img := filepath.Join(p.dir, "p.img")
+	var st unix.Stat_t
+	if err := unix.Stat(img, &st); err != nil {
+		t.Fatal(err)
+	}
+	if st.Size < 512*mib {
+		t.Errorf("the pool holds 512 MiB in a file of %d", st.Size>>20)
+	}
+	if st.Blocks*512 < st.Size {
+		t.Errorf("the file is sparse: %d of %d MiB are allocated", st.Blocks*512>>20, st.Size>>20)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(filepath.Join(p.dir, "p"), &fs); err != nil {
+		t.Fatal(err)
+	}
+	if inside := int64(fs.Blocks) * fs.Bsize; inside > st.Size*96/100 {
+		t.Errorf("the file system takes %d of %d MiB and keeps nothing back", inside>>20, st.Size>>20)
+	}
+}
+
+// TestFull fills a pool that may not grow: writes fail, a checkpoint is
+// refused, deletions work, and then all goes on.
+func TestFull(t *testing.T) {
+	p := newPlace(t)
+	got := p.open("p", pool.Config{Initial: 288 * mib, Step: 64 * mib, Max: 288 * mib})
+	p.destroyed(got)
+	s := p.store("p")
+	whenFull(t, p, s)
+	if n := size(t, filepath.Join(p.dir, "p.img")); n != 288*mib {
+		t.Errorf("the file has %d MiB", n>>20)
+	}
+}
+
+func whenFull(t *testing.T, p *place, s *overlay.Store) {
+	t.Helper()
+	r, neighbour := p.root(s, "sb.0"), p.root(s, "sb.1")
+	p.fill(neighbour, "/small", mib)
+	if err := s.Snapshot("sb.1", "before"); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.fill(r, "/big", 4<<30); n < 64*mib || n == 4<<30 {
+		t.Fatalf("wrote %d MiB into a pool that cannot grow", n>>20)
+	}
+	// To the last byte, in files small and large, from both sides.
+	for i := range 64 {
+		p.fill(r, fmt.Sprintf("/f%d", i), 64<<10)
+		p.fill(neighbour, fmt.Sprintf("/f%d", i), 3<<10)
+	}
+	if err := s.Presync(); !fault.Is(err, fault.Exhausted) || fault.HintOf(err) == "" {
+		t.Errorf("checkpoint in a full pool: %v, want it refused with a hint", err)
+	}
+	for i := range 20 { // one that comes through all the same must do no harm
+		if err := s.Snapshot("sb.0", fmt.Sprintf("cp-%d", i)); err != nil && !fault.Is(err, fault.Exhausted) {
+			t.Errorf("snapshot in a full pool: %v", err)
+		}
+	}
+	if err := s.Clone("before", "sb.2", 0); err != nil && !fault.Is(err, fault.Exhausted) {
+		t.Errorf("clone in a full pool: %v", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(filepath.Join(p.dir, "p"), &st); err != nil || st.Flags&unix.ST_RDONLY != 0 {
+		t.Fatalf("the pool went read-only (%v)", err)
+	}
+	// What is there can be read, and deletions work.
+	neighbour.Do(func() error {
+		b, err := os.ReadFile(neighbour.Path("/small"))
+		if err == nil && len(b) != mib {
+			err = fmt.Errorf("a neighbour's file has %d bytes", len(b))
+		}
+		return err
+	})
+	entries, err := s.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Snapshot {
+			if err := s.Remove(e.ID); err != nil {
+				t.Errorf("remove %s from a full pool: %v", e.ID, err)
+			}
+		}
+	}
+	r.Do(func() error { return os.Remove(r.Path("/big")) })
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := s.Presync()
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("60 s after deletions: %v", err)
+		}
+	}
+	if n := p.fill(r, "/again", 32*mib); n != 32*mib {
+		t.Errorf("wrote %d of 32 MiB after deletions", n>>20)
+	}
+	if err := s.Snapshot("sb.0", "after"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHostFull has the pool on a small disk that others fill.
+func TestHostFull(t *testing.T) {
+	p := newPlace(t)
+	host := p.disk(700 * mib)
+	got := p.open("p", pool.Config{Path: filepath.Join(host, "p.img"), Initial: 288 * mib, Step: 64 * mib, HostReserve: 64 * mib})
+	p.destroyed(got)
+	s := p.store("p")
+	if _, err := rootfstest.Fill(filepath.Join(host, "others"), 4<<30); err != nil {
+		t.Fatal(err)
+	}
+	whenFull(t, p, s)
+	if err := os.Remove(filepath.Join(host, "others")); err != nil {
+		t.Fatal(err)
+	}
+	r := p.root(s, "sb.9")
+	for deadline := time.Now().Add(30 * time.Second); size(t, filepath.Join(host, "p.img")) <= 288*mib; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the pool does not grow when the host's disk has room again")
+		}
+		p.fill(r, "/more", 8*mib)
+	}
+}
+
+// TestReserve lets a pool grow until the host's reserve, and no further.
+func TestReserve(t *testing.T) {
+	p := newPlace(t)
+	host := p.disk(900 * mib)
+	got := p.open("p", pool.Config{Path: filepath.Join(host, "p.img"), Initial: 288 * mib, Step: 64 * mib, HostReserve: 200 * mib})
+	p.destroyed(got)
+	r := p.root(p.store("p"), "sb.0")
+	for range 100 {
+		if p.fill(r, "/data", 32*mib) == 0 {
+			break
+		}
+		if _, err := got.Grow(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(host, &st); err != nil {
+		t.Fatal(err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < 200*mib || free > 300*mib {
+		t.Errorf("%d MiB are free on the host, want its reserve of 200", free>>20)
+	}
+	_, err := pool.Open(t.Context(), pool.Config{Path: filepath.Join(host, "q.img"), MountPoint: p.mkdir("q"), Initial: 288 * mib, HostReserve: 200 * mib})
+	if !fault.Is(err, fault.Exhausted) {
+		t.Errorf("a second pool on a disk at its reserve: %v", err)
+	}
+	if left, _ := filepath.Glob(host + "/q*"); len(left) != 0 {
+		t.Errorf("a pool that was refused left %v", left)
+	}
+}
+
+// disk makes a small file system to be the host's.
+func (p *place) disk(bytes int64) string {
+	p.t.Helper()
+	img, at := filepath.Join(p.dir, "disk.img"), p.mkdir("disk")
+	f, err := os.Create(img)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(bytes); err != nil {
+		p.t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", img).CombinedOutput(); err != nil {
+		p.t.Fatalf("mkfs.ext4: %v: %s", err, out)
+	}
+	d, err := loop.Attach(f, loop.Options{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer d.Close()
+	fd, err := mount.New("ext4").Set("source", d.Path()).Mount(0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := mount.Attach(fd, at); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		// The pool's loop device lets go of this disk a moment after it is closed.
+		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			err := mount.Unmount(at)
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+				p.t.Error(err)
+				return
+			}
+		}
+	})
+	return at
+}
+
+// TestReopen leaves a pool as a killed daemon does: nothing is closed in order,
+// and the mount goes away with its namespace.
+func TestReopen(t *testing.T) {
+	p := newPlace(t)
+	c := pool.Config{Initial: 288 * mib, Step: 64 * mib}
+	first := p.open("p", c)
+	s := p.store("p")
+	func() {
+		if err := s.CreateUpper("sb.0", 0); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := s.MountRoot("sb.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rootfstest.NewRoot(t, fd)
+		defer r.Close()
+		p.fill(r, "/kept", mib)
+		if err := s.Snapshot("sb.0", "cp-1"); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// A half-made pool of an earlier try is in nobody's way.
+	if err := os.WriteFile(filepath.Join(p.dir, "p.img.new"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.destroyed(p.open("p", c))
+	s = p.store("p")
+	r := p.mount(s, "sb.0")
+	r.Do(func() error {
+		b, err := os.ReadFile(r.Path("/kept"))
+		if err == nil && len(b) != mib {
+			err = fmt.Errorf("the file has %d bytes", len(b))
+		}
+		return err
+	})
+	if err := s.Clone("cp-1", "sb.1", 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTwoAtOnce mounts pools beside each other, which btrfs refuses for file
+// systems with one id.
+func TestTwoAtOnce(t *testing.T) {
+	p := newPlace(t)
+	ids := map[string]bool{}
+	for i := range 4 {
+		name := fmt.Sprintf("p%d", i)
+		p.destroyed(p.open(name, pool.Config{Initial: 288 * mib}))
+		dir, err := os.Open(filepath.Join(p.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := btrfs.FSID(int(dir.Fd()))
+		dir.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids[id] {
+			t.Errorf("two pools have the id %s", id)
+		}
+		ids[id] = true
+		r := p.root(p.store(name), "sb.0")
+		p.fill(r, "/x", mib)
+	}
+}
+
+// TestDirectory has a pool in a directory of a btrfs.
+func TestDirectory(t *testing.T) {
+	p := newPlace(t)
+	p.destroyed(p.open("host", pool.Config{Initial: 288 * mib}))
+	dir := p.mkdir("host/pool")
+	p.destroyed(p.open("p", pool.Config{Path: dir}))
+	s := p.store("p")
+	p.fill(p.root(s, "sb.0"), "/x", mib)
+	if err := s.Snapshot("sb.0", "cp-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Clone("cp-1", "sb.1", 0); err != nil {
+		t.Fatal(err)
+	}
+	p.mount(s, "sb.1")
+}
+
+func TestRefusals(t *testing.T) {
+	p := newPlace(t)
+	at := p.mkdir("at")
+	write := func(name string, b []byte) string {
+		f := filepath.Join(p.dir, name)
+		if err := os.WriteFile(f, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		what string
+		ctx  context.Context
+		c    pool.Config
+		want fault.Kind
+	}{
+		{"not a file system", t.Context(), pool.Config{Path: write("garbage", make([]byte, 4*mib)), MountPoint: at}, fault.Internal},
+		{"no directory for it", t.Context(), pool.Config{Path: filepath.Join(p.dir, "none/p.img"), MountPoint: at}, fault.NotFound},
+		{"no mount point", t.Context(), pool.Config{Path: filepath.Join(p.dir, "p1.img"), MountPoint: filepath.Join(p.dir, "none"), Initial: 288 * mib}, fault.NotFound},
+		{"a directory that is not on btrfs", t.Context(), pool.Config{Path: "/dev/shm", MountPoint: at}, fault.Unsupported},
+		{"a device", t.Context(), pool.Config{Path: "/dev/null", MountPoint: at}, fault.Invalid},
+		{"no room on the host", t.Context(), pool.Config{Path: filepath.Join(p.dir, "p2.img"), MountPoint: at, HostReserve: 1 << 50}, fault.Exhausted},
+		{"too small", t.Context(), pool.Config{Path: filepath.Join(p.dir, "p3.img"), MountPoint: at, Initial: 1 * mib, HostReserve: 1}, fault.Invalid},
+		{"canceled", canceled, pool.Config{Path: filepath.Join(p.dir, "p4.img"), MountPoint: at}, fault.Canceled},
+	} {
+		got, err := pool.Open(c.ctx, c.c)
+		if err == nil {
+			t.Errorf("%s: opened", c.what)
+			_ = got.Destroy()
+			continue
+		}
+		if !fault.Is(err, c.want) {
+			t.Errorf("%s: %v (%s), want kind %s", c.what, err, fault.KindOf(err), c.want)
+		}
+	}
+}
