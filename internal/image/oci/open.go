@@ -1,0 +1,227 @@
+package oci
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+)
+
+// Want says which image of several is wanted.
+type Want struct {
+	// Platform is in the form of [ParsePlatform].
+	Platform string
+	// Reference is the name that the image has in its layout or archive; empty
+	// if there is but one.
+	Reference string
+}
+
+// IsDirectory reports whether path is a directory that is no OCI layout: the
+// root of a file system.
+func IsDirectory(path string) (bool, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return false, classify(err)
+	}
+	if !st.IsDir() {
+		return false, nil
+	}
+	_, err = os.Stat(path + "/oci-layout")
+	return errors.Is(err, fs.ErrNotExist), nil
+}
+
+// Open finds the image in a directory or file: an OCI layout, a tar of one, a
+// tar of `docker save`, or a tar of a root file system, which is an image of
+// one layer for the wanted platform. Tars may be compressed with gzip or zstd.
+// Compressed archives are unpacked to a nameless file in tmp. The caller closes
+// the image.
+func Open(ctx context.Context, path, tmp string, want Want) (*Image, error) {
+	img, err := open(ctx, path, tmp, want)
+	if err != nil {
+		return nil, named(path, classify(err))
+	}
+	return img, nil
+}
+
+func open(ctx context.Context, path, tmp string, want Want) (*Image, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	img, err := openFile(ctx, f, tmp, want)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return img, nil
+}
+
+// openFile takes f over if it succeeds.
+func openFile(ctx context.Context, f *os.File, tmp string, want Want) (*Image, error) {
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case st.IsDir():
+		return openDir(f, want)
+	case !st.Mode().IsRegular():
+		return nil, fault.New(fault.Invalid, "neither a directory nor a regular file")
+	}
+	whole := func() io.ReadCloser { return io.NopCloser(io.NewSectionReader(f, 0, st.Size())) }
+	archive, compressed, err := looksLike(ctx, whole())
+	if err != nil {
+		return nil, err
+	}
+	if !archive {
+		return &Image{Platform: want.Platform, close: f.Close, Layers: []Layer{{
+			Size: st.Size(), open: func(context.Context) (io.ReadCloser, error) { return whole(), nil },
+		}}}, nil
+	}
+	plain := f
+	if compressed {
+		if plain, err = unpack(ctx, whole(), tmp); err != nil {
+			return nil, err
+		}
+	}
+	img, err := openArchive(ctx, plain, want)
+	if err != nil {
+		if compressed {
+			err = errors.Join(err, plain.Close())
+		}
+		return nil, err
+	}
+	img.close = plain.Close
+	if compressed {
+		img.close = func() error { return errors.Join(plain.Close(), f.Close()) }
+	}
+	return img, nil
+}
+
+// openDir opens a layout's directory.
+func openDir(f *os.File, want Want) (*Image, error) {
+	root, err := os.OpenRoot(f.Name())
+	if err != nil {
+		return nil, err
+	}
+	img, err := openLayout(dirBlobs{root}, want)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	img.close = func() error { return errors.Join(root.Close(), f.Close()) }
+	return img, nil
+}
+
+func openArchive(ctx context.Context, f *os.File, want Want) (*Image, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b, err := indexTar(ctx, f, st.Size())
+	if err != nil {
+		return nil, err
+	}
+	if has(b, "index.json") {
+		return openLayout(b, want)
+	}
+	return openSaved(b, want)
+}
+
+// archiveName matches the first part of every name in an archive of an image.
+var archiveName = regexp.MustCompile(`^(blobs|oci-layout|index\.json|manifest\.json|repositories|[0-9a-f]{64}(\.json|\.tar)?|sha256[:_].*)$`)
+
+// looksLike reads a tar until it is clear whether it is an archive of an image
+// or a root file system: the latter has names that no archive has.
+func looksLike(ctx context.Context, r io.ReadCloser) (archive, compressed bool, err error) {
+	s := &checked{r: r}
+	plain, end, err := decompress(s)
+	if err != nil {
+		return false, false, err
+	}
+	defer end()
+	_, compressed = plain.(damaged)
+	for t := tar.NewReader(plain); ; {
+		if err := ctx.Err(); err != nil {
+			return false, false, err
+		}
+		h, err := t.Next()
+		if err == io.EOF {
+			return false, compressed, nil
+		}
+		if err != nil {
+			return false, false, tarError(err)
+		}
+		first, _, _ := strings.Cut(path.Clean("/" + h.Name)[1:], "/")
+		switch {
+		case first == "":
+		case first == "oci-layout", first == "index.json", first == "manifest.json":
+			return true, compressed, nil
+		case !archiveName.MatchString(first):
+			return false, compressed, nil
+		}
+	}
+}
+
+// unpack decompresses into a file without a name.
+func unpack(ctx context.Context, r io.ReadCloser, tmp string) (*os.File, error) {
+	plain, end, err := decompress(r)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	f, err := os.CreateTemp(tmp, "archive-")
+	if err != nil {
+		return nil, err
+	}
+	err = os.Remove(f.Name())
+	for err == nil {
+		if err = ctx.Err(); err == nil {
+			_, err = io.CopyN(f, plain, 16<<20)
+		}
+	}
+	if err != io.EOF {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// tarError gives an error of reading a tar a kind.
+func tarError(err error) error {
+	var f *fault.Error
+	switch {
+	case errors.As(err, &f):
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return invalid("truncated tar", err)
+	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong):
+		return invalid("not a tar, or a damaged one", err)
+	}
+	return err
+}
+
+// classify gives an error of the system a kind.
+func classify(err error) error {
+	var f *fault.Error
+	switch {
+	case err == nil, errors.As(err, &f):
+		return err
+	case errors.Is(err, context.Canceled):
+		return fault.New(fault.Canceled, "%w", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fault.New(fault.Deadline, "%w", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.New(fault.NotFound, "%w", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fault.New(fault.Permission, "%w", err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
+		return fault.New(fault.Exhausted, "%w", err).WithHint("free space on the disk of the state directory")
+	}
+	return err
+}
