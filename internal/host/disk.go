@@ -40,9 +40,8 @@ func (h *host) watchDisk(ctx context.Context) {
 		case free >= 2*reserve:
 			low = false
 		case !low:
-			low = true
+			low = h.node.notify(control.EventLowDisk, control.LowDisk{FreeBytes: free, ReserveBytes: reserve})
 			h.log.Warn("the disk of the state directory runs full", "free", free, "reserve", reserve)
-			h.node.notify(control.EventLowDisk, control.LowDisk{FreeBytes: free, ReserveBytes: reserve})
 		}
 		select {
 		case <-tick.C:

@@ -79,13 +79,15 @@ func hold(ctx context.Context, l layout.Layout) (*os.File, error) {
 			}
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, goneWithin)
-	defer cancel()
+	late := time.NewTimer(goneWithin)
+	defer late.Stop()
 	select {
 	case err = <-taken:
 	case <-ctx.Done():
-		// The goroutine waits on; the caller ends the process.
-		return nil, fault.New(fault.Conflict, "state directory %s: processes of an earlier daemon have not ended: %w", l.State, ctx.Err()).
+		// Here and below the goroutine waits on; the caller ends the process.
+		return nil, fault.New(fault.Canceled, "wait for an earlier daemon: %w", ctx.Err())
+	case <-late.C:
+		return nil, fault.New(fault.Conflict, "state directory %s: processes of an earlier daemon have not ended within %v", l.State, goneWithin).
 			WithHint("see which they are: fuser -v %s", l.Held())
 	}
 	if err != nil {

@@ -36,39 +36,48 @@ type node struct {
 	ready  bool // some node was
 }
 
-// notify tells the node of an event. Without a node nobody is told: the next
-// one asks for everything.
-func (n *node) notify(event string, v any) {
+// notify tells the node of an event, or returns false. A node that comes later
+// asks for everything.
+func (n *node) notify(event string, v any) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.peer != nil {
-		n.peer.Notify(event, v)
-	}
+	return n.peer != nil && n.peer.Notify(event, v)
 }
 
-// runNodes keeps a node running until ctx ends.
+// wasReady tells whether some node was ready once.
+func (n *node) wasReady() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ready
+}
+
+// runNodes keeps a node running until ctx ends. It gives up only if none was
+// ever ready.
 func (h *host) runNodes(ctx context.Context) error {
 	failures, delay := 0, firstDelay
 	for {
 		began := time.Now()
 		reason, err := h.runNode(ctx)
-		if err != nil {
-			return err
-		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		h.node.mu.Lock()
-		ready := h.node.ready
-		h.node.mu.Unlock()
-		if failures++; !ready && failures >= maxFailures {
-			return fault.New(fault.Unavailable, "the node has died %d times before it was ready; the last one %s", failures, reason).
-				WithHint("its messages stand above this one")
+		if !h.node.wasReady() {
+			if err != nil {
+				return err
+			}
+			if failures++; failures >= maxFailures {
+				return fault.New(fault.Unavailable, "the node has died %d times before it was ready; the last one %s", failures, reason).
+					WithHint("its messages stand above this one")
+			}
 		}
 		if time.Since(began) > steadyAfter {
 			delay = firstDelay
 		}
-		h.log.Error("the node died; starting another", "reason", reason, "in", delay)
+		if err != nil {
+			h.log.Error("the node cannot be started; trying again", "error", err, "in", delay)
+		} else {
+			h.log.Error("the node died; starting another", "reason", reason, "in", delay)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -38,6 +38,7 @@ const (
 	envState      = "SANDTREE_TEST_STATE"
 	envSocket     = "SANDTREE_TEST_SOCKET"
 	envBrokenNode = "SANDTREE_TEST_BROKEN_NODE"
+	envFullDisk   = "SANDTREE_TEST_FULL_DISK"
 	envBroken     = "SANDTREE_TEST_BROKEN_ENGINE"
 )
 
@@ -55,12 +56,16 @@ func TestMain(m *testing.M) {
 func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
 
 func roleServe() error {
+	// Tests must run on a machine whose disk is rather full.
+	reserve := int64(1 << 20)
+	if os.Getenv(envFullDisk) != "" {
+		reserve = 1 << 60
+	}
 	return host.Serve(context.Background(), host.Config{
-		State:     os.Getenv(envState),
-		Socket:    os.Getenv(envSocket),
-		PoolBytes: 320 << 20,
-		// Tests must run on a machine whose disk is rather full.
-		HostReserve: 1 << 20,
+		State:       os.Getenv(envState),
+		Socket:      os.Getenv(envSocket),
+		PoolBytes:   320 << 20,
+		HostReserve: reserve,
 		Log:         logger(),
 	})
 }
@@ -100,6 +105,7 @@ func roleNode() error {
 	n.changed.L = &n.mu
 	c, l, err := control.Inherited(control.Events{
 		SupervisorDied: func(d control.SupervisorDied) { n.event("died " + d.Family + ": " + d.Reason) },
+		LowDisk:        func(control.LowDisk) { n.event("low disk") },
 	})
 	if err != nil {
 		return err

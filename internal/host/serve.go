@@ -34,7 +34,7 @@ type host struct {
 	verbs    *wire.Mux
 }
 
-// Serve runs a daemon until ctx ends, or SIGTERM or SIGINT comes; then it
+// Serve runs a daemon until ctx ends, or SIGTERM, SIGINT or SIGHUP comes; then it
 // removes everything that it made but the state directory, and returns nil.
 //
 // It is called early in the process, before other goroutines have done work:
@@ -55,7 +55,11 @@ func Serve(ctx context.Context, cfg Config) error {
 	if err := enterNamespace(); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	signals := []os.Signal{unix.SIGTERM, unix.SIGINT}
+	if !signal.Ignored(unix.SIGHUP) { // nohup
+		signals = append(signals, unix.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, signals...)
 	defer stop()
 
 	unix.Umask(0o022) // the node must be able to enter the run directory
@@ -68,7 +72,11 @@ func Serve(ctx context.Context, cfg Config) error {
 	}
 	defer locked.Close()
 	h := &host{cfg: cfg, layout: l, log: cfg.Log, started: time.Now()}
-	return errors.Join(h.serve(ctx), h.close())
+	err = h.serve(ctx)
+	if ctx.Err() != nil && fault.Is(err, fault.Canceled) {
+		err = nil // asked to end while it was starting
+	}
+	return errors.Join(err, h.close())
 }
 
 // serve sets the daemon up and keeps a node running. What it made is removed

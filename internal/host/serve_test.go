@@ -60,7 +60,8 @@ func command(t *testing.T, l layout.Layout, env ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe, "serve")
-	cmd.Env = append(os.Environ(), envState+"="+l.State)
+	// The race detector sleeps for a second at each exit otherwise.
+	cmd.Env = append(os.Environ(), envState+"="+l.State, "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, env...)
 	return cmd
 }
@@ -585,6 +586,84 @@ func TestNamespace(t *testing.T) {
 	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", f.PID))
 	if err != nil || !strings.Contains(string(own), "sandtree-"+d.layout.Name+"/tp-1/supervisor") {
 		t.Errorf("cgroups (%s) of the supervisor: %s %v", c, own, err)
+	}
+	d.stop()
+}
+
+func TestFullDisk(t *testing.T) {
+	d := serve(t, newState(t), envFullDisk+"=1")
+	if _, err := try[control.Family](d, control.VerbEnsureFamily, control.EnsureFamilyRequest{Family: "tp-1"}); !fault.Is(err, fault.Exhausted) {
+		t.Errorf("a pool on a full disk: %v", err)
+	}
+	if es := call[[]string](d, verbEvents, 1); es[0] != "low disk" {
+		t.Errorf("events %q", es)
+	}
+	d.stop()
+}
+
+// descriptors lists what a process has open, by what it is.
+func descriptors(t *testing.T, pid int) map[string]int {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	es, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, e := range es {
+		target, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue // closed meanwhile
+		}
+		kind, _, _ := strings.Cut(target, "[")
+		kinds[kind]++
+	}
+	return kinds
+}
+
+// children lists the processes whose parent is pid.
+func children(t *testing.T, pid int) (all []string) {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range tasks {
+		b, err := os.ReadFile(f)
+		if err == nil { // a thread may end
+			all = append(all, strings.Fields(string(b))...)
+		}
+	}
+	return all
+}
+
+func TestHostKeepsNothingOfWhatEnded(t *testing.T) {
+	d := serve(t, newState(t))
+	putLayer(t, d.layout, digestOf("a"))
+	round := func() {
+		f := d.ensure("tp-1", digestOf("a"))
+		d.ensure("tp-1", digestOf("a"))
+		open(t, f.PID).kill(t)
+		call[[]string](d, verbEvents, 1)
+		d.ensure("tp-2", digestOf("a"))
+		call[wire.None](d, control.VerbEndFamily, control.FamilyRequest{Family: "tp-2"})
+		open(t, d.info().NodePID).kill(t)
+		<-d.Done()
+		d.connect()
+	}
+	round() // opens what the runtime keeps
+	before := descriptors(t, d.cmd.Process.Pid)
+	for range 3 {
+		round()
+	}
+	after := descriptors(t, d.cmd.Process.Pid)
+	for kind, n := range after {
+		if n > before[kind] {
+			t.Errorf("%d of %s open, %d before", n, kind, before[kind])
+		}
+	}
+	if c := children(t, d.cmd.Process.Pid); len(c) != 1 {
+		t.Errorf("children %v, of which one is the node", c)
 	}
 	d.stop()
 }
