@@ -99,8 +99,13 @@ func detect(mountinfo, self string, isDelegated func(dir string) bool) (Layout, 
 		} else if l.unified.mount != "" {
 			continue
 		}
-		if rel, ok := within(own[key], m.root); ok && rel != "/" && isDelegated(filepath.Join(m.point, rel)) {
-			h.base = filepath.Join(m.point, rel)
+		if rel, ok := within(own[key], m.root); ok {
+			for ; rel != "/" && rel != ""; rel = above(rel) {
+				if dir := filepath.Join(m.point, rel); isDelegated(dir) {
+					h.base = dir
+					break
+				}
+			}
 		}
 		if m.v2 {
 			l.unified = h
@@ -117,6 +122,16 @@ func detect(mountinfo, self string, isDelegated func(dir string) bool) (Layout, 
 	}
 	return Layout{}, fault.New(fault.Unsupported, "no cgroup v2 hierarchy is mounted").
 		WithHint("mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified")
+}
+
+// above returns the group that the daemon's own groups around path are in, or
+// "/": a supervisor in one of them, or a process that was moved into the leaf
+// beside ours, has the base of the process that made them.
+func above(path string) string {
+	if i := strings.LastIndex(path, "/"+namePrefix); i > 0 {
+		return path[:i]
+	}
+	return "/"
 }
 
 // within returns path relative to root, with a slash in front.
