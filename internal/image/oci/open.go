@@ -135,7 +135,7 @@ func openArchive(ctx context.Context, f *os.File, want Want) (*Image, error) {
 }
 
 // archiveName matches the first part of every name in an archive of an image.
-var archiveName = regexp.MustCompile(`^(blobs|oci-layout|index\.json|manifest\.json|repositories|[0-9a-f]{64}(\.json|\.tar)?|sha256[:_].*)$`)
+var archiveName = regexp.MustCompile(`^(blobs|oci-layout|index\.json|manifest\.json|repositories|[0-9a-f]{64}(\.json|\.tar|\.tar\.gz)?|sha256[:_].*)$`)
 
 // looksLike reads a tar until it is clear whether it is an archive of an image
 // or a root file system: the latter has names that no archive has.
