@@ -47,3 +47,7 @@ func processVMRead(pid int, to, from []byte) error {
 	_, err := unix.ProcessVMReadv(pid, local, remote, 0)
 	return err
 }
+
+func regionAddress(r *[1]struct{ start, end, categories uint64 }) uintptr {
+	return uintptr(unsafe.Pointer(r))
+}
