@@ -70,18 +70,22 @@ func (fs *families) take(ctx context.Context, id string) (*slot, error) {
 
 func (s *slot) give() { <-s.turn }
 
-// set changes what is in a slot. It fails if no family may start any more.
-func (fs *families) set(s *slot, f *family) error {
+// fill puts a family into a slot. It fails if none may start any more.
+func (fs *families) fill(s *slot, f *family) error {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if f != nil && fs.closed {
+	if fs.closed {
 		return fault.New(fault.Unavailable, "the daemon is ending")
 	}
 	s.family = f
-	if f != nil {
-		fs.wg.Go(func() { fs.watch(s, f) })
-	}
+	fs.wg.Go(func() { fs.watch(s, f) })
 	return nil
+}
+
+func (fs *families) empty(s *slot) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	s.family = nil
 }
 
 // ensure returns the family with a new connection to its supervisor.
@@ -97,7 +101,7 @@ func (fs *families) ensure(ctx context.Context, req control.EnsureFamilyRequest)
 		if f, err = fs.start(ctx, req); err != nil {
 			return control.Family{}, nil, err
 		}
-		if err := fs.set(s, f); err != nil {
+		if err := fs.fill(s, f); err != nil {
 			return control.Family{}, nil, errors.Join(err, fs.clean(f))
 		}
 		f.logger(fs.host.log).Info("family started")
@@ -126,7 +130,7 @@ func (fs *families) watch(s *slot, f *family) {
 	if err := fs.clean(f); err != nil {
 		log.Error("clean up after a supervisor", "error", err)
 	}
-	fs.set(s, nil)
+	fs.empty(s)
 	fs.host.node.notify(control.EventSupervisorDied, control.SupervisorDied{Family: f.id, Reason: reason})
 }
 
@@ -149,7 +153,7 @@ func (fs *families) endSlot(s *slot) error {
 	if f == nil {
 		return nil
 	}
-	fs.set(s, nil)
+	fs.empty(s)
 	err := fs.end(f)
 	f.logger(fs.host.log).Info("family ended")
 	return err

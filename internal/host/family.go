@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -158,8 +159,8 @@ func configFile(cfg supervisor.Config) (*os.File, error) {
 		return nil, fault.New(fault.Internal, "supervisor's configuration: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "configuration")
-	if _, err := f.Write(b); err == nil {
-		_, err = f.Seek(0, 0)
+	if _, err = f.Write(b); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
 	}
 	if err != nil {
 		f.Close()

@@ -130,7 +130,7 @@ func (h *host) close() error {
 		errs = append(errs, h.families.close())
 	}
 	if h.held != nil {
-		hideNodeState(h.layout) // not there after an early error
+		_ = hideNodeState(h.layout) // not there after an early error
 		h.held.Close()
 	}
 	if h.reaper != nil {

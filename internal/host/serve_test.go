@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -664,6 +665,53 @@ func TestHostKeepsNothingOfWhatEnded(t *testing.T) {
 	}
 	if c := children(t, d.cmd.Process.Pid); len(c) != 1 {
 		t.Errorf("children %v, of which one is the node", c)
+	}
+	d.stop()
+}
+
+// TestFamiliesSideBySide starts, kills and ends families from several callers
+// at once; a node is killed amid it.
+func TestFamiliesSideBySide(t *testing.T) {
+	d := serve(t, newState(t))
+	putLayer(t, d.layout, digestOf("a"))
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			id := fmt.Sprintf("tp-%d", i%3) // two callers share one
+			for round := range 3 {
+				f, err := try[control.Family](d, control.VerbEnsureFamily, control.EnsureFamilyRequest{Family: id, Layers: []string{digestOf("a")}})
+				if err == nil && round%2 == 0 {
+					// It may have ended meanwhile: only a number that is still
+					// the supervisor's is killed.
+					if cmd, e := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", f.PID)); e == nil && strings.HasSuffix(string(cmd), "--family\x00"+id+"\x00") {
+						_ = unix.Kill(f.PID, unix.SIGKILL)
+					}
+				} else if err == nil {
+					_, err = try[wire.None](d, control.VerbEndFamily, control.FamilyRequest{Family: id})
+				}
+				// The other caller may have ended it just now.
+				if err != nil && !fault.Is(err, fault.Unavailable) {
+					t.Errorf("%s: %v", id, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := try[control.Family](d, control.VerbEnsureFamily, control.EnsureFamilyRequest{Family: "tp-0", Layers: []string{digestOf("a")}}); err != nil {
+		t.Error(err)
+	}
+	// A family that starts while its node dies is there for the next one, or
+	// not at all.
+	starting := make(chan struct{})
+	go func() {
+		defer close(starting)
+		_, _ = try[control.Family](d, control.VerbEnsureFamily, control.EnsureFamilyRequest{Family: "tp-9"})
+	}()
+	open(t, d.info().NodePID).kill(t)
+	<-starting
+	d.connect()
+	if d.ensure("tp-9").PID == 0 {
+		t.Error("no family")
 	}
 	d.stop()
 }

@@ -109,7 +109,11 @@ func (c *Conn) Call(ctx context.Context, verb string, params json.RawMessage, fi
 		return c.result(verb, f)
 	case <-ctx.Done():
 		c.forget(id, reply)
-		c.wg.Go(func() { c.sock.send(c.done, &message{ID: id, Cancel: true}, nil) })
+		go func() {
+			if fatal, err := c.sock.send(c.done, &message{ID: id, Cancel: true}, nil); fatal {
+				c.fail(fault.New(fault.Unavailable, "send: %w", err))
+			}
+		}()
 		return nil, nil, ended(ctx, verb)
 	}
 }

@@ -358,3 +358,45 @@ func TestFilesOfErrorsAreClosed(t *testing.T) {
 		t.Error("a closed file was sent")
 	}
 }
+
+func BenchmarkCall(b *testing.B) {
+	mux := wire.NewMux()
+	wire.Handle(mux, "add", func(_ context.Context, s sum, _ []*os.File) (int, []*os.File, error) {
+		return s.A + s.B, nil, nil
+	})
+	wire.Handle(mux, "open", func(context.Context, wire.None, []*os.File) (wire.None, []*os.File, error) {
+		f, err := os.Open(os.DevNull)
+		return wire.None{}, []*os.File{f}, err
+	})
+	fa, fb, err := wire.Pair()
+	if err != nil {
+		b.Fatal(err)
+	}
+	sa, err := wire.Open(fa)
+	if err != nil {
+		b.Fatal(err)
+	}
+	sb, err := wire.Open(fb)
+	if err != nil {
+		b.Fatal(err)
+	}
+	go wire.NewPeer(sb, mux, slog.New(slog.DiscardHandler)).Serve(b.Context())
+	c := wire.NewConn(sa, nil)
+	defer c.Close()
+	b.Run("plain", func(b *testing.B) {
+		for b.Loop() {
+			if _, _, err := wire.Call[int](b.Context(), c, "add", sum{1, 2}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("descriptor", func(b *testing.B) {
+		for b.Loop() {
+			_, files, err := wire.Call[wire.None](b.Context(), c, "open", wire.None{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			files[0].Close()
+		}
+	})
+}

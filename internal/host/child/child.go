@@ -63,7 +63,7 @@ func (c *Child) Signal(sig syscall.Signal) {
 	c.reaper.mu.Lock()
 	defer c.reaper.mu.Unlock()
 	if _, ok := c.reaper.children[c.pid]; ok {
-		syscall.Kill(c.pid, sig)
+		_ = syscall.Kill(c.pid, sig) // a zombie may be signalled, too
 	}
 }
 
