@@ -16,8 +16,8 @@ import (
 const (
 	// stopWithin is how long a process may take for an orderly end.
 	stopWithin = 10 * time.Second
-	// A node that died sooner than this after its start is started again
-	// with a growing delay.
+	// A node that dies is started again at once, and with a growing delay if
+	// the one before it lived for less than steadyAfter too.
 	steadyAfter = 10 * time.Second
 	firstDelay  = 100 * time.Millisecond
 	lastDelay   = 5 * time.Second
@@ -54,7 +54,7 @@ func (n *node) wasReady() bool {
 // runNodes keeps a node running until ctx ends. It gives up only if none was
 // ever ready.
 func (h *host) runNodes(ctx context.Context) error {
-	failures, delay := 0, firstDelay
+	failures, delay := 0, time.Duration(0)
 	for {
 		began := time.Now()
 		reason, err := h.runNode(ctx)
@@ -71,7 +71,7 @@ func (h *host) runNodes(ctx context.Context) error {
 			}
 		}
 		if time.Since(began) > steadyAfter {
-			delay = firstDelay
+			delay = 0
 		}
 		if err != nil {
 			h.log.Error("the node cannot be started; trying again", "error", err, "in", delay)
@@ -83,7 +83,7 @@ func (h *host) runNodes(ctx context.Context) error {
 			return nil
 		case <-time.After(delay):
 		}
-		delay = min(2*delay, lastDelay)
+		delay = min(max(2*delay, firstDelay), lastDelay)
 	}
 }
 
