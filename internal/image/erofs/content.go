@@ -37,12 +37,10 @@ type content struct {
 type contentWriter struct {
 	out *output
 	buf [minChunk]byte
-	sum uint32 // of all contents, for the image's UUID
+	sum uint32 // of all that is not zeros, for the image's UUID
 }
 
 var zeros [minChunk]byte
-
-func allZero(b []byte) bool { return bytes.Equal(b, zeros[:len(b)]) }
 
 // chunkSize returns the chunk size of a file, a power of two times minChunk.
 func chunkSize(size int64) int64 {
@@ -72,7 +70,7 @@ func (w *contentWriter) copy(r io.Reader, size, inlineRoom int64, check func() e
 		if off+length == size && blocks == nil {
 			inline = spare
 		}
-		at, rest, err := w.copyChunk(r, length, inline, blocks != nil)
+		at, rest, err := w.copyChunk(r, off, length, inline, blocks != nil)
 		if err != nil {
 			return content{}, err
 		}
@@ -113,26 +111,24 @@ func blockOf(start, end int64) uint32 {
 	return uint32(start / BlockSize)
 }
 
-// copyChunk copies one chunk of a file and returns its offset in the image, or
+// copyChunk copies the chunk of a file at off and returns its offset in the image, or
 // -1 if it is zeros and was left out. Its last inline bytes are returned and not
 // written. What is less than a block is left out only if sparse, in a file that
 // has a chunk map anyway.
-func (w *contentWriter) copyChunk(r io.Reader, length, inline int64, sparse bool) (at int64, tail []byte, err error) {
+func (w *contentWriter) copyChunk(r io.Reader, off, length, inline int64, sparse bool) (at int64, tail []byte, err error) {
 	at = -1
 	for done := int64(0); done < length; {
+		here := done
 		b := w.buf[:min(int64(len(w.buf)), length-done)]
-		if n, err := io.ReadFull(r, b); err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				err = fault.New(fault.Conflict, "content ends %d bytes early: it was changed while it was read", length-done-int64(n))
-			}
+		zero, err := w.read(r, off+done, b)
+		if err != nil {
 			return 0, nil, err
 		}
-		w.sum = crc32.Update(w.sum, castagnoli, b)
-		off := done
 		done += int64(len(b))
-		if allZero(b) && (sparse || length > BlockSize) {
+		if zero && (sparse || length > BlockSize) {
 			continue // the sink reads as zeros where nothing is written
 		}
+		w.sum = crc32.Update(w.sum, castagnoli, b)
 		if at < 0 {
 			at = w.out.reserve(length - inline)
 		}
@@ -141,10 +137,29 @@ func (w *contentWriter) copyChunk(r io.Reader, length, inline int64, sparse bool
 			tail = append([]byte(nil), b[cut:]...)
 			b = b[:cut]
 		}
-		w.out.write(at+off, b)
+		w.out.write(at+here, b)
 	}
 	if at >= 0 && tail == nil && inline > 0 {
 		tail = make([]byte, inline)
 	}
 	return at, tail, nil
+}
+
+// holed is a content that knows where it has holes.
+type holed interface {
+	// skipHole goes past the n bytes at off if they are in a hole.
+	skipHole(off, n int64) bool
+}
+
+// read fills b with what is at off, and tells whether it is all zeros.
+func (w *contentWriter) read(r io.Reader, off int64, b []byte) (zero bool, err error) {
+	if h, ok := r.(holed); ok && len(b) > BlockSize && h.skipHole(off, int64(len(b))) {
+		clear(b)
+		return true, nil
+	}
+	n, err := io.ReadFull(r, b)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fault.New(fault.Conflict, "content ends at byte %d: it was changed while it was read", off+int64(n))
+	}
+	return err == nil && bytes.Equal(b, zeros[:len(b)]), err
 }

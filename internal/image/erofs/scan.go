@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -184,7 +185,43 @@ func openSame(root *os.File, path string, id fileID, size int64) (io.ReadCloser,
 		f.Close()
 		return nil, err
 	}
-	return f, nil
+	return &hostFile{f: f}, nil
+}
+
+// hostFile is a regular file that is read from the start and knows its holes.
+type hostFile struct {
+	f    *os.File
+	off  int64
+	data int64 // between off and this lies no data
+}
+
+func (h *hostFile) Read(p []byte) (int, error) {
+	n, err := h.f.ReadAt(p, h.off)
+	h.off += int64(n)
+	return n, err
+}
+
+func (h *hostFile) Close() error { return h.f.Close() }
+
+// skipHole implements holed with SEEK_DATA of lseek(2). A file system that has
+// no holes says that everything is data.
+func (h *hostFile) skipHole(off, n int64) bool {
+	if off >= h.data {
+		data, err := unix.Seek(int(h.f.Fd()), off, unix.SEEK_DATA)
+		switch {
+		case err == nil:
+			h.data = data
+		case errors.Is(err, unix.ENXIO): // a hole up to the end
+			h.data = math.MaxInt64
+		default:
+			h.data = off
+		}
+	}
+	if off+n > h.data {
+		return false
+	}
+	h.off = off + n
+	return true
 }
 
 func nodeOf(st *unix.Statx_t) *Node {
