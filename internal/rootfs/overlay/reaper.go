@@ -39,10 +39,11 @@ type reaper struct {
 	mu     sync.Mutex
 	queue  []string // names in the pool, oldest first
 	pins   map[string]int
-	quotas []btrfs.QgroupID // to be removed when they are empty
+	quotas []btrfs.QgroupID // dropped; to be removed when they are empty
 
 	// Of the goroutine alone.
-	cleaning []uint64 // ids of subvolumes that the cleaner has in hand
+	members  []btrfs.QgroupID // the groups of subvolumes that are gone
+	cleaning []uint64         // ids of subvolumes that the cleaner has in hand
 	since    time.Time
 }
 
@@ -146,7 +147,7 @@ func (r *reaper) step() (again bool) {
 			r.log.Warn("rootfs: delete a removed subvolume", "name", name, "err", err)
 		}
 	}
-	if len(r.cleaning) == 0 {
+	if len(r.cleaning) == 0 && r.holds.Load() == 0 {
 		r.removeQuotas()
 	}
 	return len(r.cleaning) > 0
@@ -162,6 +163,8 @@ func (r *reaper) collect() error {
 		}
 		if there {
 			left = append(left, id)
+		} else {
+			r.members = append(r.members, btrfs.QgroupID(id))
 		}
 	}
 	if len(left) < len(r.cleaning) {
@@ -215,20 +218,46 @@ func (r *reaper) delete(name string) error {
 	return nil
 }
 
-// removeQuotas removes dropped quotas that have no members any more.
+// removeQuotas removes the groups of deleted subvolumes, and then the dropped
+// quotas that have no members any more. A subvolume's group stays as long as
+// snapshots hold what was written in it, for it counts that.
 func (r *reaper) removeQuotas() {
+	r.members = r.removeEmpty(r.members)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	left := r.quotas[:0]
-	for _, q := range r.quotas {
+	quotas := r.quotas
+	r.quotas = nil
+	r.mu.Unlock()
+	if len(quotas) == 0 {
+		return
+	}
+	quotas = r.removeEmpty(quotas)
+	if len(quotas) > 0 {
+		// What was freed is counted at the next commit.
+		if err := btrfs.Sync(r.pool); err != nil {
+			r.log.Warn("rootfs: remove quotas", "err", err)
+		}
+		r.members = r.removeEmpty(r.members)
+		quotas = r.removeEmpty(quotas)
+	}
+	r.mu.Lock()
+	r.quotas = append(r.quotas, quotas...)
+	r.mu.Unlock()
+}
+
+// removeEmpty removes the groups that are empty and returns the others.
+func (r *reaper) removeEmpty(groups []btrfs.QgroupID) (left []btrfs.QgroupID) {
+	for i, q := range groups {
+		if r.holds.Load() > 0 {
+			return append(left, groups[i:]...)
+		}
 		err := btrfs.RemoveQgroup(r.pool, q)
 		switch {
-		case err == nil, errors.Is(err, unix.ENOENT):
+		case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTCONN): // no quotas on this kernel
 		case errors.Is(err, unix.EBUSY):
 			left = append(left, q)
 		default:
 			r.log.Warn("rootfs: remove a quota", "quota", q, "err", err)
 		}
 	}
-	r.quotas = left
+	return left
 }

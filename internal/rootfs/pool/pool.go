@@ -137,10 +137,10 @@ func (p *Pool) open(ctx context.Context) error {
 	case err == nil && !st.Mode().IsRegular():
 		err = fault.New(fault.Invalid, "neither a regular file nor a directory")
 	case err == nil:
-		fd, err = p.mountFile()
+		fd, err = p.mountFile(ctx)
 	case errors.Is(err, fs.ErrNotExist):
 		if err = p.create(); err == nil {
-			fd, err = p.mountFile()
+			fd, err = p.mountFile(ctx)
 		}
 	}
 	if err != nil {
@@ -188,8 +188,11 @@ func (p *Pool) mountDirectory() (fd int, err error) {
 }
 
 // mountFile attaches the pool's file and mounts the file system in it.
-func (p *Pool) mountFile() (fd int, err error) {
+func (p *Pool) mountFile(ctx context.Context) (fd int, err error) {
 	if p.file, err = os.OpenFile(p.c.Path, os.O_RDWR, 0); err != nil {
+		return -1, err
+	}
+	if err := p.lock(ctx); err != nil {
 		return -1, err
 	}
 	// Sectors of 4 KiB, the file system's own, let direct I/O through on
@@ -199,6 +202,31 @@ func (p *Pool) mountFile() (fd int, err error) {
 		return -1, err
 	}
 	return mount.New("btrfs").Set("source", p.dev.Path()).Flag("nodiscard").Flag("nobarrier").Mount(poolAttr)
+}
+
+// lock makes sure that the file is attached once: two file systems writing to
+// it would destroy it. The lock belongs to the open file, which the loop device
+// shares, and so lasts as long as anybody has the pool mounted, also after this
+// process was killed.
+func (p *Pool) lock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, unmountWithin)
+	defer cancel()
+	for {
+		err := unix.Flock(int(p.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return &os.PathError{Op: "flock", Path: p.c.Path, Err: err}
+		}
+		// The mounts of a process that was just killed take a moment to go.
+		select {
+		case <-ctx.Done():
+			return fault.New(fault.Conflict, "the pool is mounted already").
+				WithHint("another daemon, or a process of an earlier one, still uses it")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // create makes the pool's file, under another name until it is whole.

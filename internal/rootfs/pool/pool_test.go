@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -334,40 +336,59 @@ func (p *place) disk(bytes int64) string {
 	return at
 }
 
-// TestReopen leaves a pool as a killed daemon does: nothing is closed in order,
-// and the mount goes away with its namespace.
-func TestReopen(t *testing.T) {
-	p := newPlace(t)
+// TestKilled kills a process that has a pool mounted in a namespace of its own
+// and writes to it, and goes on with what it left.
+func TestKilled(t *testing.T) {
+	const child = "POOL_TEST_DIR"
 	c := pool.Config{Initial: 288 * mib, Step: 64 * mib}
-	first := p.open("p", c)
-	s := p.store("p")
-	func() {
-		if err := s.CreateUpper("sb.0", 0); err != nil {
-			t.Fatal(err)
-		}
-		fd, err := s.MountRoot("sb.0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := rootfstest.NewRoot(t, fd)
-		defer r.Close()
+	if dir := os.Getenv(child); dir != "" {
+		p := &place{t: t, dir: dir, userns: rootfstest.UserNS(t)}
+		p.open("p", c)
+		s := p.store("p")
+		r := p.root(s, "sb.0")
 		p.fill(r, "/kept", mib)
 		if err := s.Snapshot("sb.0", "cp-1"); err != nil {
 			t.Fatal(err)
 		}
-	}()
-	if err := s.Close(); err != nil {
+		fmt.Println("mounted")
+		for { // until killed
+			r.Do(func() error { return os.WriteFile(r.Path("/busy"), make([]byte, mib), 0o644) })
+		}
+	}
+	p := newPlace(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
+	cmd.Env = append(os.Environ(), child+"="+p.dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Close(); err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err == nil && line == "mounted\n" {
+		// Meanwhile nobody else gets it.
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		c := c
+		c.Path, c.MountPoint = filepath.Join(p.dir, "p.img"), p.mkdir("p")
+		if _, err := pool.Open(ctx, c); !fault.Is(err, fault.Conflict) {
+			t.Errorf("a pool that is in use: %v", err)
+		}
+		cancel()
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if err != nil || line != "mounted\n" {
+		t.Fatalf("the process said %q: %v", line, err)
+	}
+
 	// A half-made pool of an earlier try is in nobody's way.
 	if err := os.WriteFile(filepath.Join(p.dir, "p.img.new"), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.destroyed(p.open("p", c))
-	s = p.store("p")
+	s := p.store("p")
 	r := p.mount(s, "sb.0")
 	r.Do(func() error {
 		b, err := os.ReadFile(r.Path("/kept"))
@@ -377,6 +398,10 @@ func TestReopen(t *testing.T) {
 		return err
 	})
 	if err := s.Clone("cp-1", "sb.1", 0); err != nil {
+		t.Error(err)
+	}
+	p.mount(s, "sb.1")
+	if err := s.Snapshot("sb.0", "cp-2"); err != nil {
 		t.Error(err)
 	}
 }

@@ -68,6 +68,12 @@ func manySnapshots(e *env) {
 }
 
 func quota(e *env) {
+	mount := func(id string) Root { // until it is removed
+		e.t.Helper()
+		fd, err := e.s.MountRoot(id)
+		e.must(err)
+		return NewRoot(e.t, fd)
+	}
 	const limit = 24 << 20
 	q, err := e.s.NewQuota(limit)
 	if fault.Is(err, fault.Unsupported) {
@@ -75,7 +81,7 @@ func quota(e *env) {
 	}
 	e.must(err)
 	e.must(e.s.CreateUpper("sb.0", q))
-	r := e.mount("sb.0")
+	r := mount("sb.0")
 	fill := func(r Root, path string, n int64) (got int64) {
 		e.t.Helper()
 		r.Do(func() (err error) { got, err = Fill(r.Path(path), n); return err })
@@ -97,13 +103,15 @@ func quota(e *env) {
 	}
 	// So it does for the sandbox after a rollback, but not for a fork.
 	e.must(e.s.Clone("cp-1", "sb.1", q))
-	if n := fill(e.mount("sb.1"), "/three", 16<<20); n >= 10<<20 {
+	back := mount("sb.1")
+	if n := fill(back, "/three", 16<<20); n >= 10<<20 {
 		e.t.Errorf("a rollback wrote %d bytes past the limit", n)
 	}
 	q2, err := e.s.NewQuota(limit)
 	e.must(err)
 	e.must(e.s.Clone("cp-1", "fork", q2))
-	if n := fill(e.mount("fork"), "/three", 16<<20); n != 16<<20 {
+	fork := mount("fork")
+	if n := fill(fork, "/three", 16<<20); n != 16<<20 {
 		e.t.Errorf("a fork wrote only %d bytes", n)
 	}
 	// A raised limit counts at once.
@@ -111,7 +119,25 @@ func quota(e *env) {
 	if n := fill(r, "/four", 16<<20); n != 16<<20 {
 		e.t.Errorf("wrote %d of 16 MiB after the limit was raised", n)
 	}
-	e.must(e.s.DropQuota(q2))
+	for _, r := range []Root{r, back, fork} {
+		r.Close()
+	}
+	// A dropped quota is forgotten when the last that it counts is freed, and
+	// not before, whichever is removed first.
+	e.must(e.s.DropQuota(q))
+	e.must(e.s.Remove("sb.0"))
+	e.must(e.s.Remove("sb.1"))
+	e.eventually("the uppers are freed", func() bool {
+		u, err := e.s.QuotaUsage(q)
+		e.must(err) // the checkpoint is still there
+		return u.Bytes < 20<<20
+	})
+	e.must(e.s.Remove("fork"))
+	e.must(e.s.Remove("cp-1"))
+	e.eventually("the quota is gone", func() bool {
+		_, err := e.s.QuotaUsage(q)
+		return fault.Is(err, fault.NotFound)
+	})
 }
 
 // hold checks that nothing is deleted while somebody holds the store, and that
