@@ -206,5 +206,5 @@ func (i *importer) usable(t *erofs.Tree) error {
 	if len(t.Root.Names()) == 0 {
 		return fault.New(fault.Invalid, "there are no files in it")
 	}
-	return nil
+	return checkMachine(t, i.Platform)
 }

@@ -351,6 +351,9 @@ func TestBadSources(t *testing.T) {
 		kind            fault.Kind
 	}{
 		{"another architecture", writeLayout(t, newImage(t, "s390x", types.OCILayer, layers[0])), "image is for linux/s390x, not for linux/" + runtime.GOARCH, fault.Invalid},
+		{"root of another architecture", writeFile(t, pack(t, file("usr/bin/dash", "\x7fELF\x02\x02\x01"+strings.Repeat("\x00", 11)+"\x00\x16rest"),
+			entry{tar.Header{Name: "usr/bin/sh", Typeflag: tar.TypeSymlink, Linkname: "dash"}, ""},
+			entry{tar.Header{Name: "bin", Typeflag: tar.TypeSymlink, Linkname: "usr/bin"}, ""})), "image is for s390x, going by its /bin/sh, not for " + runtime.GOARCH, fault.Invalid},
 		{"truncated layer", broken(func(d string, m *v1.Manifest) { rewrite(blob(d, m.Layers[1].Digest), half) }), "truncated", fault.Invalid},
 		{"empty layer", broken(func(d string, m *v1.Manifest) {
 			rewrite(blob(d, m.Layers[1].Digest), func([]byte) []byte { return nil })

@@ -1,0 +1,36 @@
+package image_test
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/sandtree/sandtree/internal/image"
+	"github.com/sandtree/sandtree/internal/image/erofstest"
+	"github.com/sandtree/sandtree/internal/testrootfs"
+)
+
+// TestDebian imports a real root file system and compares it with what tar(1)
+// extracts.
+func TestDebian(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("extracting device nodes needs root")
+	}
+	src := testrootfs.Path(t)
+	st, _ := newStore(t)
+	r := must(image.Import(t.Context(), st, "debian", src, image.Options{}))(t)
+	extracted := t.TempDir()
+	if out, err := exec.Command("tar", "-C", extracted, "--xattrs", "--xattrs-include=*", "--numeric-owner", "-xpf", src).CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	path := must(st.LayerPath(r.Layers[0].Digest))(t)
+	erofstest.Fsck(t, path)
+	// Directories' mtimes: tar sets them last, as listed.
+	erofstest.Diff(t, erofstest.Read(t, erofstest.Mount(t, path), nil), erofstest.Read(t, extracted, nil))
+	var in, layer int64
+	in = must(os.Stat(src))(t).Size()
+	layer = r.Size()
+	if layer > in*11/10 {
+		t.Errorf("a tar of %d bytes gives a layer of %d", in, layer)
+	}
+}
