@@ -1,6 +1,10 @@
 package image
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 // Descriptor is an entry of a process's table.
 type Descriptor struct {
@@ -26,6 +30,7 @@ const (
 	Device    FileKind = "device"  // /dev/null and its like
 	ProcFile  FileKind = "proc"    // a file of /proc or /sys
 	Session   FileKind = "session" // a session's pipe: its outer end is the supervisor's
+	PathOnly  FileKind = "path"    // opened with O_PATH
 )
 
 // File is an open file description. Which of the fields below mean something
@@ -35,19 +40,24 @@ type File struct {
 	Flags int    // F_GETFL
 	Path  string // inside
 	Pos   int64
-	// Deleted files have no name (any more), or another file has it now.
-	// Their content is Content.
-	Deleted bool
-	Mode    uint32 // st_mode
-	Ino     uint64
-	Rdev    uint64
-	Content []byte
+	// Deleted files have no name (any more), or another file has it now. The
+	// content of a regular one is Blob, with the file's owner as the host
+	// numbers it and its time of modification.
+	Deleted  bool
+	Mode     uint32 // st_mode
+	Ino      uint64
+	Rdev     uint64
+	UID, GID uint32
+	Modified unix.Timespec
+	Blob     *Blob
 	// Object groups the two ends of a pipe, and openings of one FIFO or one
-	// deleted file: equal numbers, same object.
+	// deleted file: equal numbers, same object. It is 0 for other files.
+	// Content, Packets and Blob stand in the first file of an object alone.
 	Object int
-	// WriteEnd tells a pipe's ends apart; PipeSize is F_GETPIPE_SZ; Packets
-	// are the lengths of the messages of a packet pipe (O_DIRECT).
-	WriteEnd bool
+	// Content is what a pipe or FIFO held, PipeSize its F_GETPIPE_SZ; Packets
+	// are the lengths of the messages if it was written in packet mode
+	// (O_DIRECT).
+	Content  []byte
 	PipeSize int
 	Packets  []int
 	// Count and Semaphore are an eventfd's.
@@ -72,17 +82,40 @@ type Watch struct {
 	Data   uint64
 }
 
+// Blob is the content of a deleted file, in an anonymous file of the same
+// length that has its holes in the same places. It is read by any number of
+// restores and never written.
+type Blob struct {
+	File *os.File
+	Size int64
+}
+
+// Close gives the memory back. The collector does the same for a blob that
+// nobody closed.
+func (b *Blob) Close() error { return b.File.Close() }
+
 // Terminal is a pseudoterminal of the sandbox's devpts.
 type Terminal struct {
-	Number  int // N of /dev/pts/N
-	Termios unix.Termios
-	Winsize unix.Winsize
-	Group   int // foreground process group, 0 if none
-	Session int // whose controlling terminal it is, 0 if none
-	Packet  bool
-	Locked  bool
-	Output  []byte // written by the program and not yet read
-	Input   []byte // typed and not yet read
+	Number    int          // N of /dev/pts/N
+	Termios   unix.Termios // struct termios2, with the speeds
+	Winsize   unix.Winsize
+	Group     int // foreground process group, 0 if none
+	Session   int // whose controlling terminal it is, 0 if none
+	Packet    bool
+	Locked    bool
+	Exclusive bool
+	Mode      uint32 // st_mode of /dev/pts/N
+	UID, GID  uint32 // its owner as the host numbers it
+	// Output was written by the program and not yet read. The output of a
+	// session's terminal belongs to the session's log and is not here.
+	Output []byte
+	// Input was typed and not yet read. A NUL stands for an end of file in
+	// canonical mode.
+	Input []byte
+	// MasterGone: the master was closed, so that the slave is hung up.
+	// SlaveGone: every opening of the slave was closed, so that the master is
+	// hung up.
+	MasterGone, SlaveGone bool
 	// SessionID is set if the master is the supervisor's, for that session.
 	SessionID string
 }

@@ -15,6 +15,8 @@ type Tree struct {
 	// Files are the open file descriptions, each once however many
 	// descriptors of however many processes refer to it.
 	Files []*File
+	// Shared are the objects that shared mappings without a file show.
+	Shared []*Shared
 	// Terminals are the pseudoterminals that descriptors refer to or that
 	// sessions are bound to.
 	Terminals []*Terminal
@@ -40,6 +42,7 @@ type Process struct {
 	PID, Parent, Group, Session int
 	State                       State
 	ExitStatus                  int // of a zombie, as wait(2) gives it
+	ExitSignal                  int // that its parent gets when it ends
 	Comm                        string
 	Threads                     []*Thread // the leader first
 	Memory                      Memory
@@ -81,8 +84,9 @@ type Thread struct {
 	Creds      Credentials
 	Sched      Sched
 	Name       string
-	// Filters is the number of seccomp filters beyond those of the sandbox.
-	Filters int
+	// Filters are the seccomp filters beyond those of the sandbox, the oldest
+	// first, each an array of struct sock_filter.
+	Filters [][]byte
 	// PDeathSig is sent to the thread's process when its parent ends.
 	PDeathSig int
 }

@@ -1,5 +1,7 @@
 package image
 
+import "golang.org/x/sys/unix"
+
 // Memory is an address space. The pages themselves are elsewhere: private ones
 // in a zygote, shared ones in a [Shared].
 type Memory struct {
@@ -41,10 +43,40 @@ type VMA struct {
 	Ino        uint64
 	// Fresh is set if the mapping is another one than the mapping of the same
 	// place at the parent checkpoint.
-	Fresh bool
-	// WipeOnFork memory (madvise(2)) is zero in every restored process.
-	WipeOnFork bool
+	Fresh  bool
+	Advice Advice
 }
+
+// Advice is what madvise(2) and mlock(2) left on a mapping.
+type Advice uint16
+
+// Advice that a checkpoint keeps.
+const (
+	// WipeOnFork memory holds secrets, like the state of a random generator:
+	// it is zero in every restored process.
+	WipeOnFork Advice = 1 << iota
+	DontDump
+	DontFork
+	Locked
+	HugePage
+	NoHugePage
+	// Droppable memory (MAP_DROPPABLE, Linux 6.11) may be gone at any time,
+	// and is in every restored process.
+	Droppable
+)
 
 // Len is the mapping's length in bytes.
 func (v *VMA) Len() uint64 { return v.End - v.Start }
+
+// Shared is an object that shared mappings show: anonymous shared memory, or a
+// file that has no name any more. Its content is in an anonymous file of the
+// host, FD, which the image owns.
+type Shared struct {
+	Dev, Ino uint64
+	Size     int64
+	Name     string // of the file that it was, or /dev/zero
+	FD       int
+}
+
+// Close frees the content.
+func (s *Shared) Close() error { return unix.Close(s.FD) }

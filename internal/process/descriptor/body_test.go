@@ -1,0 +1,488 @@
+package descriptor
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/ptrace"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// body is a mount namespace with a root of its own, as an incarnation has:
+// the machine's files, an empty /tmp, and a /dev and devpts of its own. A
+// process that sleeps holds it.
+type body struct {
+	holder *exec.Cmd
+	root   int
+}
+
+const bodyScript = `set -e
+mount --make-rprivate /
+mount --bind / "$1"
+mount -t proc proc "$1/proc"
+mount -t sysfs sysfs "$1/sys"
+mount -t tmpfs tmpfs "$1/tmp"
+mount -t tmpfs dev "$1/dev"
+mkdir "$1/dev/pts"
+mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts "$1/dev/pts"
+cd "$1/dev"
+mknod -m 666 null c 1 3; mknod -m 666 zero c 1 5; mknod -m 666 full c 1 7
+mknod -m 666 random c 1 8; mknod -m 666 urandom c 1 9; mknod -m 666 tty c 5 0
+ln -s pts/ptmx ptmx
+cd "$1"
+pivot_root . mnt
+umount -l /mnt
+echo ready
+exec sleep infinity`
+
+func newBody(t *testing.T) *body {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	c := exec.Command("unshare", "-m", "sh", "-c", bodyScript, "sh", t.TempDir())
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	expectLine(t, bufio.NewReader(out), "ready")
+	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", c.Process.Pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(root) })
+	return &body{c, root}
+}
+
+// path is a path of the body as this process reaches it.
+func (b *body) path(p string) string {
+	return filepath.Join(fmt.Sprintf("/proc/%d/root", b.holder.Process.Pid), p)
+}
+
+func expectLine(t *testing.T, r *bufio.Reader, want string) {
+	t.Helper()
+	if s, err := r.ReadString('\n'); err != nil || strings.TrimSpace(s) != want {
+		t.Fatalf("line %q (%v), want %q", s, err, want)
+	}
+}
+
+// target is a program in the body. Its three standard streams are a session's
+// pipes.
+type target struct {
+	*exec.Cmd
+	b      *body
+	stdin  *os.File
+	stdout *bufio.Reader
+	out    [2]*os.File // outer ends of stdout and stderr
+	inodes [3]unix.Stat_t
+	pidfd  int
+}
+
+func (b *body) start(t *testing.T, argv ...string) *target {
+	t.Helper()
+	p := &target{b: b}
+	p.Cmd = exec.Command("nsenter", append([]string{"-t", strconv.Itoa(b.holder.Process.Pid), "-m", "--"}, argv...)...)
+	var inner [3]*os.File
+	for i := range 3 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			p.stdin, inner[0] = w, r
+		} else {
+			p.out[i-1], inner[i] = r, w
+		}
+		if err := unix.Fstat(int(r.Fd()), &p.inodes[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Stdin, p.Stdout, p.Stderr = inner[0], inner[1], inner[2]
+	p.stdout = bufio.NewReader(p.out[0])
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.end)
+	for _, f := range inner {
+		_ = f.Close()
+	}
+	pidfd, err := unix.PidfdOpen(p.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pidfd = pidfd
+	return p
+}
+
+// python starts a script and waits until it has said "ready".
+func (b *body) python(t *testing.T, script string) *target {
+	t.Helper()
+	// What this test was started with is not the target's.
+	p := b.start(t, "python3", "-c", "import os; os.closerange(3, 1024)\n"+script)
+	if s, err := p.stdout.ReadString('\n'); err != nil || s != "ready\n" {
+		text, _ := io.ReadAll(p.out[1])
+		t.Fatalf("the target said %q (%v): %s", s, err, text)
+	}
+	return p
+}
+
+func (p *target) end() {
+	if p.pidfd >= 0 {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+		_ = unix.Close(p.pidfd)
+		_ = p.stdin.Close()
+		_ = p.out[0].Close()
+		_ = p.out[1].Close()
+		p.pidfd = -1
+	}
+}
+
+func (p *target) env() Env {
+	return Env{Root: p.b.root, Session: func(dev, ino uint64) (Stream, bool) {
+		for i, st := range p.inodes {
+			if st.Dev == dev && st.Ino == ino {
+				s := Stream{SessionID: "se-test", Number: i, Outer: -1}
+				if i > 0 {
+					s.Outer = int(p.out[i-1].Fd())
+				}
+				return s, true
+			}
+		}
+		return Stream{}, false
+	}}
+}
+
+func (p *target) process() Process {
+	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.Process.Pid))
+	g, _ := unix.Getpgid(p.Process.Pid)
+	return Process{
+		HostPID: p.Process.Pid, PID: p.Process.Pid, PIDFD: p.pidfd,
+		Comm: strings.TrimSpace(string(comm)), Group: g, Terminal: -1,
+	}
+}
+
+// stopped runs f on a locked thread while all threads of the given processes
+// are stopped.
+func stopped(t *testing.T, pids []int, f func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var tids []int
+	for _, pid := range pids {
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range tasks {
+			tid, _ := strconv.Atoi(e.Name())
+			tids = append(tids, tid)
+		}
+	}
+	for _, tid := range tids {
+		if err := ptrace.Seize(tid, tracee.OptionsLive); err != nil {
+			t.Fatalf("seize %d: %v", tid, err)
+		}
+		if err := ptrace.Interrupt(tid); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := ptrace.Wait(tid); err != nil || !st.Stopped() {
+			t.Fatalf("wait for %d: %v %v", tid, st, err)
+		}
+	}
+	defer func() {
+		for _, tid := range tids {
+			if err := ptrace.Detach(tid, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}()
+	f()
+}
+
+// capture stops one target and captures it.
+func (p *target) capture(t *testing.T) (*Result, error) {
+	t.Helper()
+	var r *Result
+	var err error
+	var c Capturer
+	before := openFDs(t)
+	stopped(t, []int{p.Process.Pid}, func() { r, err = c.Capture([]Process{p.process()}, p.env()) })
+	blobs := 0
+	if r != nil {
+		for _, f := range r.Files {
+			if f.Blob != nil {
+				blobs++
+				t.Cleanup(func() { _ = f.Blob.Close() })
+			}
+		}
+	}
+	if after := openFDs(t); after != before+blobs {
+		t.Errorf("capture left %d descriptors open", after-before-blobs)
+	}
+	return r, err
+}
+
+func (p *target) mustCapture(t *testing.T) *Result {
+	t.Helper()
+	r, err := p.capture(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func openFDs(t *testing.T) int {
+	t.Helper()
+	l, err := List(os.Getpid(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(l)
+}
+
+// restored is a stub that has the descriptors of a captured process.
+type restored struct {
+	pid, pidfd int
+	session    [3]*os.File // outer ends of the session's pipes
+	t          *testing.T
+	tr         *tracee.Tracee
+	dups       []int // of its descriptors
+}
+
+// restore puts what was captured of one process into a stub in the body. It
+// runs on this goroutine's thread, which stays locked.
+func (b *body) restore(t *testing.T, r *Result) *restored {
+	t.Helper()
+	return b.restoreAll(t, r)[0]
+}
+
+func (b *body) restoreAll(t *testing.T, r *Result) (all []*restored) {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	var outer [3]*os.File
+	var inner [3]*os.File
+	for i := range 3 {
+		pr, pw, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			outer[i], inner[i] = pw, pr
+		} else {
+			outer[i], inner[i] = pr, pw
+		}
+		t.Cleanup(func() { _ = pr.Close(); _ = pw.Close() })
+	}
+	before := openFDs(t)
+	o, err := Open(r.Files, r.Terminals, Target{Root: b.root, Session: func(id string, n int) (int, bool) {
+		return int(inner[n].Fd()), id == "se-test"
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	masters := 0
+	for i, term := range r.Terminals {
+		if term.SessionID != "" {
+			fd := o.TakeMaster(i)
+			masters++
+			t.Cleanup(func() { _ = unix.Close(fd) })
+		}
+	}
+	var socks, controls []int
+	for _, table := range r.Tables {
+		s, sock := b.stub(t)
+		v := &restored{pid: s.PID(), session: outer, t: t}
+		if v.pidfd, err = unix.PidfdOpen(v.pid, 0); err != nil {
+			t.Fatal(err)
+		}
+		if v.tr, err = tracee.Seize(v.pid, tracee.OptionsRestore); err != nil {
+			t.Fatal(err)
+		}
+		batch := tracee.NewBatch()
+		in, err := o.Install(batch, table, testControl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.run(batch, sock, in)
+		socks, controls = append(socks, sock), append(controls, in.Control)
+		all = append(all, v)
+	}
+	for i, v := range all {
+		batch := tracee.NewBatch()
+		in, err := o.Complete(batch, Completion{Table: r.Tables[i], PIDFD: v.pidfd, Terminal: -1, Control: controls[i]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch.Call(unix.SYS_CLOSE, controls[i])
+		v.run(batch, socks[i], in)
+	}
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range all {
+		_ = unix.Close(socks[i])
+		t.Cleanup(func() { _ = unix.Close(v.pidfd) })
+	}
+	for _, f := range inner {
+		_ = f.Close()
+	}
+	if after := openFDs(t); after != before-3+2*len(all)+masters { // a pidfd and the stub's server each
+		t.Errorf("restore left %d descriptors open", after-before+3-2*len(all)-masters)
+	}
+	return all
+}
+
+const testControl = 200
+
+// stub starts a stub in the body with a control socket of the test's own.
+func (b *body) stub(t *testing.T) (*tracee.Server, int) {
+	t.Helper()
+	p, err := tracee.NewProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	s, err := p.Spawn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	sp, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", b.holder.Process.Pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := tracee.NewBatch()
+	batch.ReceiveFDs(2)
+	batch.Call(unix.SYS_SETNS, 0, unix.CLONE_NEWNS)
+	batch.Call(unix.SYS_DUP3, 1, testControl, unix.O_CLOEXEC)
+	batch.Call(unix.SYS_CLOSE_RANGE, 0, 1, 0)
+	if err := s.Do(batch, ns, sp[1]); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(ns)
+	_ = unix.Close(sp[1])
+	return s, sp[0]
+}
+
+func (v *restored) run(b *tracee.Batch, sock int, in Installation) {
+	v.t.Helper()
+	for _, m := range in.Messages {
+		if err := unix.Sendmsg(sock, []byte{0}, unix.UnixRights(m...), nil, unix.MSG_NOSIGNAL); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	if err := v.tr.Run(b); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// fd duplicates a descriptor of the restored process.
+func (v *restored) fd(n int) int {
+	v.t.Helper()
+	fd, err := unix.PidfdGetfd(v.pidfd, n, 0)
+	if err != nil {
+		v.t.Fatalf("descriptor %d: %v", n, err)
+	}
+	if v.dups == nil {
+		v.t.Cleanup(func() {
+			for _, fd := range v.dups {
+				_ = unix.Close(fd)
+			}
+		})
+	}
+	v.dups = append(v.dups, fd)
+	return fd
+}
+
+// describe is what /proc says of a descriptor, without what differs from one
+// incarnation to the next.
+func describe(t *testing.T, pid, n int) string {
+	t.Helper()
+	link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keep []string
+	for l := range strings.Lines(string(info)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(l), ":")
+		switch name {
+		case "mnt_id", "ino", "eventfd-id", "scm_fds":
+		case "tfd":
+			f := strings.Fields(value)
+			keep = append(keep, "tfd "+strings.Join(f[:5], " "))
+		default:
+			keep = append(keep, name+strings.TrimSpace(value))
+		}
+	}
+	slices.Sort(keep)
+	if strings.HasPrefix(link, "pipe:") {
+		link = "pipe"
+	}
+	return link + " " + strings.Join(keep, " ")
+}
+
+// sameTable compares all descriptors of the target with those of the restored
+// process.
+func sameTable(t *testing.T, want map[int]string, v *restored) {
+	t.Helper()
+	got := descriptions(t, v.pid)
+	for n, w := range want {
+		if got[n] != w {
+			t.Errorf("descriptor %d is %q, was %q", n, got[n], w)
+		}
+	}
+	for n := range got {
+		if _, ok := want[n]; !ok {
+			t.Errorf("descriptor %d (%s) was not there", n, got[n])
+		}
+	}
+}
+
+func descriptions(t *testing.T, pid int) map[int]string {
+	t.Helper()
+	l, err := List(pid, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[int]string{}
+	for _, n := range l {
+		m[n] = describe(t, pid, n)
+	}
+	return m
+}
+
+func fileAt(r *Result, proc, number int) *image.File {
+	for _, d := range r.Tables[proc] {
+		if d.Number == number {
+			return r.Files[d.File]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package descriptor
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/image"
+)
+
+// description is an open file description during a capture.
+type description struct {
+	fd    int // a duplicate: shares the live description
+	stat  unix.Stat_t
+	flags int
+	pos   int64
+	proc  int // index of the first process that has it
+	num   int // and its number there
+	kind  kind
+	index int
+	file  *image.File
+	link  string // see linkOf
+	next  int    // next description of the same bucket, or -1
+}
+
+// sameInode reports whether two descriptions are of one inode.
+func (d *description) sameInode(e *description) bool {
+	return d.stat.Dev == e.stat.Dev && d.stat.Ino == e.stat.Ino
+}
+
+func (d *description) format() uint32 { return d.stat.Mode & unix.S_IFMT }
+
+func (d *description) access() int { return d.flags & unix.O_ACCMODE }
+
+func (d *description) readable() bool { return d.access() != unix.O_WRONLY && d.flags&unix.O_PATH == 0 }
+
+func (d *description) writable() bool { return d.access() != unix.O_RDONLY && d.flags&unix.O_PATH == 0 }
+
+// procFD is the name under which this process can open a descriptor of its
+// own again.
+func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// linkOf is the text of /proc/self/fd/N: a path inside the sandbox, or a name
+// that the kernel gives.
+func (c *Capturer) linkOf(d *description) (string, error) {
+	if d.link == "" {
+		var b [unix.PathMax]byte
+		n, err := unix.Readlink(procFD(d.fd), b[:])
+		if err != nil {
+			return "", fmt.Errorf("name of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
+		}
+		d.link = string(b[:n])
+	}
+	return d.link, nil
+}
+
+// info reads /proc/self/fdinfo of a duplicate into the capturer's buffer,
+// where it is valid until the next call.
+func (c *Capturer) info(d *description) ([]byte, error) {
+	b, err := c.slurp("/proc/self/fdinfo/" + strconv.Itoa(d.fd))
+	if err != nil {
+		return nil, fmt.Errorf("fdinfo of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
+	}
+	return b, nil
+}
+
+// slurp reads a whole file of /proc into the capturer's buffer.
+func (c *Capturer) slurp(name string) ([]byte, error) {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if c.text == nil {
+		c.text = make([]byte, 16<<10)
+	}
+	for n := 0; ; {
+		if n == len(c.text) {
+			c.text = append(c.text, make([]byte, n)...)
+		}
+		k, err := unix.Read(fd, c.text[n:])
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return nil, err
+		case k == 0:
+			return c.text[:n], nil
+		default:
+			n += k
+		}
+	}
+}
+
+// field is what stands behind a name in the text of fdinfo.
+func field(text []byte, name string) (string, bool) {
+	for len(text) > 0 {
+		line, rest, _ := bytes.Cut(text, []byte{'\n'})
+		if v, ok := bytes.CutPrefix(line, []byte(name)); ok && len(v) > 0 && v[0] == ':' {
+			return string(bytes.TrimSpace(v[1:])), true
+		}
+		text = rest
+	}
+	return "", false
+}

@@ -1,0 +1,59 @@
+package descriptor
+
+import "github.com/sandtree/sandtree/internal/process/image"
+
+// kind is one kind of open file description. To add one, write its file and
+// list it in kinds.
+type kind interface {
+	// name is what image.File.Kind says.
+	name() image.FileKind
+	// claims reports whether a description is of this kind. Kinds are asked
+	// in the order of the list, and the first that claims it has it.
+	claims(c *Capturer, d *description) bool
+	// examine fills in everything of d.file that can be had without touching
+	// the live file, and refuses what cannot be restored with c.refuse. All
+	// descriptions are known by then, and claimed.
+	examine(c *Capturer, d *description) error
+	// read captures content, after all files were examined. The live file
+	// must be the same afterwards.
+	read(c *Capturer, d *description) error
+	// open makes a description like the captured one and returns it with
+	// FD_CLOEXEC. It is not called for late kinds.
+	open(o *Opened, f *image.File) (int, error)
+	// late kinds are opened by a process that has the descriptor, when all
+	// processes exist.
+	late() bool
+}
+
+// kinds are all kinds, in the order in which they are asked.
+var kinds = []kind{
+	procFile{}, // before pathOnly: places in /proc are opened by processes
+	pathOnly{},
+	regular{},
+	directory{},
+	session{},
+	pipe{},
+	fifo{},
+	ctlTTY{},
+	ptySlave{},
+	ptyMaster{},
+	device{},
+	eventfd{},
+	epoll{},
+}
+
+func kindOf(name image.FileKind) kind {
+	for _, k := range kinds {
+		if k.name() == name {
+			return k
+		}
+	}
+	return nil
+}
+
+// simple has what most kinds need: no content, not late.
+type simple struct{}
+
+func (simple) examine(*Capturer, *description) error { return nil }
+func (simple) read(*Capturer, *description) error    { return nil }
+func (simple) late() bool                            { return false }

@@ -1,0 +1,74 @@
+package descriptor
+
+import (
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// deletedSuffix is what the kernel puts behind the name of an unlinked file.
+const deletedSuffix = " (deleted)"
+
+// inRoot makes a path relative to a descriptor of the root.
+func inRoot(p string) string {
+	if p = strings.TrimLeft(p, "/"); p != "" {
+		return p
+	}
+	return "."
+}
+
+// locate finds the path inside that a description's inode has now. deleted is
+// set if it has none; the path is then the last it had.
+//
+// A link count says nothing: on overlay, an unlinked file of a lower layer
+// keeps it. A file is deleted if another inode is at its path, or none.
+func (c *Capturer) locate(d *description) (name string, deleted bool, err error) {
+	link, err := c.linkOf(d)
+	if err != nil {
+		return "", false, err
+	}
+	if c.isAt(d, link) {
+		return link, false, nil
+	}
+	name, cut := strings.CutSuffix(link, deletedSuffix)
+	if cut && c.isAt(d, name) {
+		return name, false, nil
+	}
+	if d.stat.Nlink > 0 {
+		if other := c.otherName(d, path.Dir(name)); other != "" {
+			return other, false, nil
+		}
+	}
+	return name, true, nil
+}
+
+// isAt reports whether the inode of d is at a path. Components of a path that
+// the kernel gave are no symlinks.
+func (c *Capturer) isAt(d *description, name string) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(c.env.Root, inRoot(name), &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Ino == d.stat.Ino && st.Dev == d.stat.Dev
+}
+
+// otherName looks for another name of the inode in a directory: programs write
+// under a temporary name, link the file to its final one and unlink the first.
+func (c *Capturer) otherName(d *description, dir string) (found string) {
+	if d.format() == unix.S_IFDIR {
+		return ""
+	}
+	fd, err := openIn(c.env.Root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	_ = entries(fd, func(ino uint64, name []byte) bool {
+		if ino == d.stat.Ino {
+			if p := path.Join(dir, string(name)); c.isAt(d, p) {
+				found = p
+			}
+		}
+		return found == ""
+	})
+	return found
+}

@@ -1,0 +1,131 @@
+package descriptor
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/image"
+)
+
+// Target is the incarnation that descriptors are restored in.
+type Target struct {
+	Root int // a descriptor of its root directory
+	// Session gives the inner end of a session's pipe. Open duplicates it, so
+	// both share the description: the caller closes its own.
+	Session func(id string, stream int) (fd int, ok bool)
+}
+
+// errLate is the error of opening a late kind here.
+var errLate = errors.New("this kind is opened by a process")
+
+// Opened are descriptions opened in this process for a captured tree. It is
+// for one thread at a time.
+type Opened struct {
+	target    Target
+	files     []*image.File
+	fd        []int // of each file, -1 for late ones
+	terminals []*openTerminal
+	pipes     map[int]*pipeEnds
+	objects   map[int]int // descriptors of FIFOs and deleted files, by Object
+
+	made    map[int]place // late files that a process has opened
+	watched map[int]bool  // epolls that have their interest lists
+	owned   map[int]bool  // files that have their owner
+	highest int           // the highest number in an interest list
+}
+
+// place is where a description can be fetched from.
+type place struct{ pidfd, number int }
+
+// Open opens all files of a tree but the late ones, and all terminals, with
+// the rights of this process. Close gives back what it holds.
+func Open(files []*image.File, terminals []*image.Terminal, target Target) (*Opened, error) {
+	o := &Opened{
+		target: target, files: files, fd: make([]int, len(files)),
+		pipes: map[int]*pipeEnds{}, objects: map[int]int{},
+		made: map[int]place{}, watched: map[int]bool{}, owned: map[int]bool{},
+	}
+	for i := range o.fd {
+		o.fd[i] = -1
+	}
+	err := o.openTerminals(terminals)
+	if err == nil {
+		err = o.openFiles()
+	}
+	if err == nil {
+		err = o.finishTerminals()
+	}
+	o.closeParts()
+	if err != nil {
+		_ = o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *Opened) openFiles() error {
+	for i, f := range o.files {
+		for _, w := range f.Watches {
+			o.highest = max(o.highest, w.Number)
+		}
+		k := kindOf(f.Kind)
+		if k == nil {
+			return fmt.Errorf("restore an open file: unknown kind %q", f.Kind)
+		}
+		if k.late() {
+			continue
+		}
+		fd, err := k.open(o, f)
+		if err != nil {
+			return fmt.Errorf("restore an open file (%s %s): %w", f.Kind, f.Path, err)
+		}
+		o.fd[i] = fd
+	}
+	return nil
+}
+
+// shared returns the descriptor that stands for an object, which make makes
+// when it is first asked for.
+func (o *Opened) shared(f *image.File, make func(*image.File) (int, error)) (int, error) {
+	fd, ok := o.objects[f.Object]
+	if !ok {
+		var err error
+		if fd, err = make(f); err != nil {
+			return -1, err
+		}
+		o.objects[f.Object] = fd
+	}
+	return fd, nil
+}
+
+// closeParts closes what was held to open the descriptions by.
+func (o *Opened) closeParts() {
+	for _, p := range o.pipes {
+		p.close()
+	}
+	for _, fd := range o.objects {
+		_ = unix.Close(fd)
+	}
+	o.pipes, o.objects = nil, nil
+}
+
+// FD is this process's descriptor of a file, by its index; -1 for a late one.
+func (o *Opened) FD(file int) int { return o.fd[file] }
+
+// Close closes everything that the caller has not taken. Call it when the
+// processes have theirs: an end of a pipe held here hides an end of file.
+func (o *Opened) Close() error {
+	for i, fd := range o.fd {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+			o.fd[i] = -1
+		}
+	}
+	for _, t := range o.terminals {
+		t.close()
+	}
+	o.terminals = nil
+	return nil
+}

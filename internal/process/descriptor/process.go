@@ -1,0 +1,67 @@
+package descriptor
+
+import "github.com/sandtree/sandtree/internal/process/image"
+
+// Process is one process to capture, all of whose threads are stopped.
+type Process struct {
+	HostPID int // in the numbers of this process
+	PID     int // inside
+	PIDFD   int
+	Comm    string
+	// Group and Terminal are inside numbers: the process group, and the N of
+	// the controlling terminal /dev/pts/N, or -1.
+	Group    int
+	Terminal int
+	// Numbers are the open descriptors in ascending order, as [List] gives
+	// them; nil lets Capture list them.
+	Numbers []int
+	// CloseOnExec has FD_CLOEXEC of each of Numbers as F_GETFD gives it
+	// inside. Without it /proc/PID/fdinfo is asked, which is wrong for
+	// descriptors that came from TIOCGPTPEER.
+	CloseOnExec []bool
+}
+
+// Stream is the place of a pipe in a session.
+type Stream struct {
+	SessionID string
+	Number    int // 0, 1, 2
+	// Outer is this process's end of it, or -1.
+	Outer int
+}
+
+// Env is the sandbox that processes are captured in. Its functions are called
+// in the frozen window.
+type Env struct {
+	Root int // a descriptor of the sandbox's root directory
+	// Session tells whether a pipe is a session's, by st_dev and st_ino.
+	Session func(dev, ino uint64) (Stream, bool)
+	// SessionPTY tells whether the terminal /dev/pts/N is a session's, with
+	// the session and this process's descriptor of the master.
+	SessionPTY func(n int) (id string, master int, ok bool)
+	// MaxContent bounds the bytes of deleted files that one capture saves;
+	// 0 is [DefaultMaxContent].
+	MaxContent int64
+}
+
+// DefaultMaxContent is how many bytes of deleted files a capture saves if
+// nothing else is asked for.
+const DefaultMaxContent = 256 << 20
+
+// Result is what a capture found.
+type Result struct {
+	Files     []*image.File
+	Terminals []*image.Terminal
+	// Tables are the descriptors of each process, in the order of the
+	// processes.
+	Tables [][]image.Descriptor
+}
+
+// Terminal is the index of /dev/pts/N in Terminals, or -1.
+func (r *Result) Terminal(n int) int {
+	for i, t := range r.Terminals {
+		if t.Number == n {
+			return i
+		}
+	}
+	return -1
+}
