@@ -53,3 +53,11 @@ func (b *Batch) messageOf(buf Ptr, n int, control Ptr, controlLen int) Ptr {
 	iov := b.PutWords(uint64(buf), uint64(n))
 	return b.PutWords(0, 0, uint64(iov), 1, uint64(control), uint64(controlLen), 0)
 }
+
+// ReceiveFD queues the receipt of one descriptor over a socket of the target's,
+// and returns a Ref to its number.
+func (b *Batch) ReceiveFD(sock any) Ref {
+	control := b.Put(make([]byte, msgControlSize(1)))
+	b.Call(unix.SYS_RECVMSG, sock, b.message(8, control, unix.CmsgLen(4)), 0)
+	return Ref(control + Ptr(unix.CmsgLen(0)))
+}

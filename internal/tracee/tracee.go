@@ -68,6 +68,15 @@ func LoopCode() []byte { return stubCode }
 // Run runs the batch and leaves the target stopped. Children that it cloned
 // stand in their first stop; see [Tracee.Born].
 func (t *Tracee) Run(b *Batch) error {
+	if err := t.Begin(b); err != nil {
+		return err
+	}
+	return t.Finish(b)
+}
+
+// Begin starts a batch, which [Tracee.Finish] waits for; batches of several
+// tracees run beside each other so, each in an area of its own.
+func (t *Tracee) Begin(b *Batch) error {
 	if err := b.load(t.TID); err != nil {
 		return err
 	}
@@ -77,10 +86,15 @@ func (t *Tracee) Run(b *Batch) error {
 	if err := ptrace.SetRegs(t.TID, &r.PtraceRegs); err != nil {
 		return fmt.Errorf("set registers of thread %d: %w", t.TID, err)
 	}
+	if err := ptrace.Continue(t.TID, 0); err != nil {
+		return fmt.Errorf("continue thread %d: %w", t.TID, err)
+	}
+	return nil
+}
+
+// Finish waits for the end of a batch and collects its results.
+func (t *Tracee) Finish(b *Batch) error {
 	for {
-		if err := ptrace.Continue(t.TID, 0); err != nil {
-			return fmt.Errorf("continue thread %d: %w", t.TID, err)
-		}
 		st, err := ptrace.Wait(t.TID)
 		if err != nil {
 			return fmt.Errorf("wait for thread %d: %w", t.TID, err)
@@ -99,6 +113,9 @@ func (t *Tracee) Run(b *Batch) error {
 			return b.collect(t.TID)
 		case ev == 0:
 			return fmt.Errorf("thread %d got signal %d in a batch", t.TID, st.Signal())
+		}
+		if err := ptrace.Continue(t.TID, 0); err != nil {
+			return fmt.Errorf("continue thread %d: %w", t.TID, err)
 		}
 	}
 }

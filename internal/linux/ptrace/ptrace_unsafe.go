@@ -140,23 +140,22 @@ func GetRseq(tid int) (c RseqConfig, err error) {
 const SiginfoSize = 128
 
 // PeekPending reads pending signals without taking them: those of the whole
-// process if shared, else the thread's. It returns at most max of them, each
-// a siginfo_t.
-func PeekPending(tid int, shared bool, max int) ([][SiginfoSize]byte, error) {
+// process if shared, else the thread's. It fills out with a siginfo_t each and
+// returns how many there were, at most len(out). It does not allocate.
+func PeekPending(tid int, shared bool, out [][SiginfoSize]byte) (int, error) {
 	args := struct {
 		off   uint64
 		flags uint32
 		nr    int32
-	}{nr: int32(max)}
+	}{nr: int32(len(out))}
 	if shared {
 		args.flags = 1 // PTRACE_PEEKSIGINFO_SHARED
 	}
-	out := make([][SiginfoSize]byte, max)
 	n, _, e := unix.RawSyscall6(unix.SYS_PTRACE, requestPeekSig, uintptr(tid), uintptr(unsafe.Pointer(&args)), uintptr(unsafe.Pointer(&out[0])), 0, 0)
 	if e != 0 {
-		return nil, e
+		return 0, e
 	}
-	return out[:n], nil
+	return int(n), nil
 }
 
 // Status is the status of a stopped or ended thread.
@@ -184,6 +183,19 @@ func Wait(tid int) (Status, error) {
 			return Status(st), nil
 		}
 	}
+}
+
+// WaitInterruptible is [Wait] that gives up with EINTR when a signal comes.
+func WaitInterruptible(tid int) (Status, error) {
+	var st uint32
+	r, _, e := unix.RawSyscall6(unix.SYS_WAIT4, uintptr(tid), uintptr(unsafe.Pointer(&st)), unix.WALL, 0, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	if int(r) != tid {
+		return 0, unix.ECHILD
+	}
+	return Status(st), nil
 }
 
 // TryWait is [Wait] without waiting; ok is false if nothing has changed.

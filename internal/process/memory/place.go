@@ -39,7 +39,14 @@ func (z *Zygote) Place(b *tracee.Batch, p *image.Process) {
 	}
 	at := uint64(vdsoPark)
 	for i := range p.Memory.VMAs {
-		if v := &p.Memory.VMAs[i]; v.Kind == image.VDSO {
+		v := &p.Memory.VMAs[i]
+		if v.Advice&image.DontFork != 0 {
+			b.Call(unix.SYS_MADVISE, v.Start, v.Len(), unix.MADV_DONTFORK)
+		}
+		if v.Advice&image.Locked != 0 {
+			b.Call(unix.SYS_MLOCK, v.Start, v.Len())
+		}
+		if v.Kind == image.VDSO {
 			b.Call(unix.SYS_MREMAP, at, v.Len(), v.Len(), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, v.Start)
 			at += v.Len()
 		}

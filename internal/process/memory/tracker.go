@@ -24,6 +24,8 @@ type Tracker struct {
 	vmas       []image.VMA
 	tracked    []span // runs of adjacent mappings that are tracked
 	full       bool   // the next scan takes everything
+	advised    []byte // the text of maps that advice belongs to
+	advice     map[uint64]image.Advice
 	scratch    *Scratch
 }
 
@@ -115,6 +117,9 @@ func (t *Tracker) Refresh() error {
 		return fmt.Errorf("process %d: %w", t.pid, err)
 	}
 	t.vmas, t.last = vmas, append(t.last[:0], t.text[:n]...)
+	if err := t.advise(); err != nil {
+		return err
+	}
 	t.tracked = t.tracked[:0]
 	for i := range vmas {
 		v := &vmas[i]
@@ -164,10 +169,10 @@ func (t *Tracker) Forget() { t.full = true }
 // those that nobody may access. Those stay untracked since registered ones grow
 // page tables, and are looked through page by page.
 func tracks(v *image.VMA) bool {
-	return v.Kind != image.VDSO && !v.Shared && v.Prot != 0
+	return v.Kind != image.VDSO && !v.Shared && v.Prot != 0 && v.Advice&image.Droppable == 0
 }
 
 // untracked reports whether a private mapping is looked through instead.
 func untracked(v *image.VMA) bool {
-	return v.Kind != image.VDSO && !v.Shared && v.Prot == 0
+	return v.Kind != image.VDSO && !v.Shared && v.Prot == 0 && v.Advice&image.Droppable == 0
 }

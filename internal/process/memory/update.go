@@ -284,6 +284,11 @@ func (u *update) mapping(pid int, v *image.VMA, old []image.VMA) error {
 			}
 			s := max(o.Start, at)
 			at = min(o.End, v.End)
+			if o.Advice != v.Advice {
+				if err := u.advise(u.z.layout.park(pid, s), at-s, o.Advice, v.Advice); err != nil {
+					return err
+				}
+			}
 			if o.Prot != v.Prot {
 				if err := u.call(unix.SYS_MPROTECT, u.z.layout.park(pid, s), at-s, v.Prot); err != nil {
 					return err
@@ -301,7 +306,7 @@ func (u *update) mapping(pid int, v *image.VMA, old []image.VMA) error {
 func (u *update) add(pid int, v *image.VMA, start, end uint64) error {
 	to := u.z.layout.park(pid, start)
 	flags := unix.MAP_PRIVATE | unix.MAP_FIXED
-	switch v.Kind {
+	switch v.Kind { // the place is free, or what stood there is left behind
 	case image.FileBacked:
 		fd, err := u.open(pid, v)
 		if err != nil {
@@ -317,11 +322,42 @@ func (u *update) add(pid int, v *image.VMA, start, end uint64) error {
 	case image.Stack:
 		return u.call(unix.SYS_MMAP, to, end-start, v.Prot, flags|unix.MAP_ANONYMOUS|unix.MAP_GROWSDOWN, -1, 0)
 	}
-	if err := u.call(unix.SYS_MMAP, to, end-start, v.Prot, flags|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, -1, 0); err != nil {
+	flags |= unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
+	if v.Advice&image.Droppable != 0 {
+		const mapDroppable = 0x08
+		flags = flags&^unix.MAP_TYPE | mapDroppable
+	}
+	if err := u.call(unix.SYS_MMAP, to, end-start, v.Prot, flags, -1, 0); err != nil {
 		return err
 	}
-	if v.WipeOnFork {
-		return u.call(unix.SYS_MADVISE, to, end-start, unix.MADV_WIPEONFORK)
+	return u.advise(to, end-start, 0, v.Advice)
+}
+
+// advise gives a mapping the advice that survives the zygote's forks. A fork
+// wipes memory that is to be wiped, so that a restored process finds it zero.
+func (u *update) advise(at, size uint64, old, now image.Advice) error {
+	for _, a := range []struct {
+		bit     image.Advice
+		on, off int
+	}{
+		{image.WipeOnFork, unix.MADV_WIPEONFORK, unix.MADV_KEEPONFORK},
+		{image.DontDump, unix.MADV_DONTDUMP, unix.MADV_DODUMP},
+		{image.HugePage, unix.MADV_HUGEPAGE, 0},
+		{image.NoHugePage, unix.MADV_NOHUGEPAGE, 0},
+	} {
+		what := a.on
+		switch {
+		case (old^now)&a.bit == 0 || now&image.Droppable != 0:
+			continue
+		case now&a.bit == 0:
+			what = a.off
+		}
+		if what == 0 {
+			continue // there is no call that takes it back
+		}
+		if err := u.call(unix.SYS_MADVISE, at, size, what); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,0 +1,47 @@
+package ptrace
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const requestSeccompFilter = 0x420c
+
+// SeccompFilter returns the filter program with the given index, 0 being the
+// one installed last, as struct sock_filter of 8 bytes each. ENOENT means that
+// there are fewer (Linux 4.4; needs CAP_SYS_ADMIN and a tracer without
+// filters).
+func SeccompFilter(tid, index int) ([]byte, error) {
+	n, _, e := unix.RawSyscall6(unix.SYS_PTRACE, requestSeccompFilter, uintptr(tid), uintptr(index), 0, 0, 0)
+	if e != 0 {
+		return nil, e
+	}
+	b := make([]byte, 8*n)
+	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, requestSeccompFilter, uintptr(tid), uintptr(index), uintptr(unsafe.Pointer(&b[0])), 0, 0); e != 0 {
+		return nil, e
+	}
+	return b, nil
+}
+
+// HasSeccompFilter reports whether the filter with the given index exists. It
+// does not allocate.
+func HasSeccompFilter(tid, index int) bool {
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, requestSeccompFilter, uintptr(tid), uintptr(index), 0, 0, 0)
+	return e == 0
+}
+
+// PendingSignal returns the siginfo_t of the signal that a thread in a
+// signal-delivery stop is about to get.
+func PendingSignal(tid int) (si [SiginfoSize]byte, err error) {
+	err = call(unix.PTRACE_GETSIGINFO, tid, 0, unsafe.Pointer(&si))
+	return si, err
+}
+
+// RobustList returns a thread's list of robust futexes: head and length.
+func RobustList(tid int) (head, length uint64, err error) {
+	if _, _, e := unix.RawSyscall(unix.SYS_GET_ROBUST_LIST, uintptr(tid), uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&length))); e != 0 {
+		return 0, 0, e
+	}
+	return head, length, nil
+}

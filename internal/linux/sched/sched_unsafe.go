@@ -1,0 +1,61 @@
+// Package sched reads and sets the scheduling of threads (sched_setattr(2)).
+package sched
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Policies.
+const (
+	Other = 0
+	FIFO  = 1
+
+	resetOnFork = 1 << 0 // SCHED_FLAG_RESET_ON_FORK
+)
+
+// Attr is a thread's scheduling.
+type Attr struct {
+	Policy   uint32
+	Flags    uint64
+	Nice     int32
+	Priority uint32
+	Runtime  uint64
+	Deadline uint64
+	Period   uint64
+}
+
+// attr is struct sched_attr, in its first published size.
+type attr struct {
+	size, policy               uint32
+	flags                      uint64
+	nice                       int32
+	priority                   uint32
+	runtime, deadline, period_ uint64
+}
+
+// Get reads a thread's scheduling. It does not allocate.
+func Get(tid int) (Attr, unix.Errno) {
+	var a attr
+	_, _, e := unix.RawSyscall6(unix.SYS_SCHED_GETATTR, uintptr(tid), uintptr(unsafe.Pointer(&a)), unsafe.Sizeof(a), 0, 0, 0)
+	return Attr{a.policy, a.flags, a.nice, a.priority, a.runtime, a.deadline, a.period_}, e
+}
+
+// Set sets a thread's scheduling. It does not allocate.
+func Set(tid int, v Attr) unix.Errno {
+	a := attr{uint32(unsafe.Sizeof(attr{})), v.Policy, v.Flags, v.Nice, v.Priority, v.Runtime, v.Deadline, v.Period}
+	_, _, e := unix.RawSyscall(unix.SYS_SCHED_SETATTR, uintptr(tid), uintptr(unsafe.Pointer(&a)), 0)
+	return e
+}
+
+// Realtime makes a thread a real-time one of the lowest priority. With reset,
+// what it clones is not. EPERM means that the machine or the thread's cgroup
+// does not allow it.
+func Realtime(tid int, reset bool) unix.Errno {
+	a := Attr{Policy: FIFO, Priority: 1}
+	if reset {
+		a.Flags = resetOnFork
+	}
+	return Set(tid, a)
+}

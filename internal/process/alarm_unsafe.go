@@ -1,0 +1,44 @@
+package process
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// alarm interrupts the blocking system call of the thread that made it, by a
+// signal that the Go runtime takes for its own and ignores (SIGURG). A thread
+// that does not stop when it is told to would be waited for for ever: the parent
+// of a vfork(2), until its child executes a program.
+type alarm struct{ id int32 }
+
+const threadID = 4 // SIGEV_THREAD_ID
+
+func newAlarm() (*alarm, error) {
+	ev := struct {
+		value  uint64
+		signo  int32
+		notify int32
+		tid    int32
+		_      [44]byte
+	}{signo: int32(unix.SIGURG), notify: threadID, tid: int32(unix.Gettid())}
+	a := &alarm{}
+	_, _, e := unix.RawSyscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&ev)), uintptr(unsafe.Pointer(&a.id)))
+	if e != 0 {
+		return nil, fmt.Errorf("timer_create: %w", e)
+	}
+	return a, nil
+}
+
+// set arms the alarm, and again after each interval; 0 disarms it.
+func (a *alarm) set(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	v := unix.ItimerSpec{Interval: ts, Value: ts}
+	_, _, _ = unix.RawSyscall6(unix.SYS_TIMER_SETTIME, uintptr(a.id), 0, uintptr(unsafe.Pointer(&v)), 0, 0, 0)
+}
+
+func (a *alarm) close() {
+	_, _, _ = unix.RawSyscall(unix.SYS_TIMER_DELETE, uintptr(a.id), 0, 0)
+}

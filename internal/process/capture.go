@@ -1,0 +1,305 @@
+package process
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/descriptor"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/process/memory"
+)
+
+// Capture is what one stop found.
+type Capture struct {
+	Tree *image.Tree
+	// Deltas are the private memory that changed, by pid. Their pages are in
+	// the arena.
+	Deltas map[int]*memory.Delta
+	// Lineages are the parts of the tree that have a zygote each.
+	Lineages []*Lineage
+	// Stages say what took how long.
+	Stages []Stage
+	// backings are files of mappings that are not the overlay's, or have no
+	// name: see [Capture.Backing].
+	backings map[vmaKey]int
+}
+
+type vmaKey struct {
+	pid   int
+	start uint64
+}
+
+// Stage is a step of a capture, or of a restore.
+type Stage struct {
+	Name string
+	Took time.Duration
+}
+
+// Prepare does before the stop what then takes no time in it. Processes that
+// are gone meanwhile do no harm.
+func (l *Live) Prepare() {
+	for _, p := range l.procs {
+		_ = p.memory.Prepare() // what failed here is done in the stop
+	}
+}
+
+// Capture reads everything, in the stopped tree. After an error, or if the
+// result comes to nothing, call [Live.Discard]: pages that it found changed
+// would be taken for unchanged by the next one. The tree is the same as before
+// in any case.
+func (l *Live) Capture(env descriptor.Env) (*Capture, error) {
+	c := &Capture{Tree: &image.Tree{}, Deltas: map[int]*memory.Delta{}, backings: map[vmaKey]int{}}
+	last := time.Now()
+	stage := func(name string) {
+		now := time.Now()
+		c.Stages = append(c.Stages, Stage{name, now.Sub(last)})
+		last = now
+	}
+	for _, p := range l.order {
+		if err := l.readProcess(p); err != nil {
+			return nil, err
+		}
+	}
+	zombies, err := l.readZombies()
+	if err != nil {
+		return nil, err
+	}
+	stage("registers")
+	if err := l.refuse(); err != nil {
+		return nil, err
+	}
+	if err := l.listDescriptors(); err != nil {
+		return nil, err
+	}
+	if err := l.readInside(); err != nil {
+		return nil, err
+	}
+	stage("inside")
+	if err := l.readDescriptors(c, env); err != nil {
+		return nil, err
+	}
+	stage("descriptors")
+	if c.Tree.Shared, err = l.readShared(); err != nil {
+		return nil, err
+	}
+	if err := l.readClocks(c.Tree); err != nil {
+		return nil, err
+	}
+	for _, p := range l.order {
+		c.Tree.Processes = append(c.Tree.Processes, p.image)
+	}
+	c.Tree.Processes = parentsFirst(append(c.Tree.Processes, zombies...))
+	l.followLineages(c)
+	if err := l.readMemory(c); err != nil {
+		c.Close()
+		return nil, err
+	}
+	stage("memory")
+	return c, nil
+}
+
+// Discard makes the next capture a full one, since the last came to nothing.
+func (l *Live) Discard() {
+	for _, p := range l.procs {
+		p.memory.Forget()
+	}
+}
+
+// followLineages finds which zygote each process's memory belongs to. One that
+// changes over is captured whole, since the new one has nothing of it.
+func (l *Live) followLineages(c *Capture) {
+	c.Lineages = Lineages(c.Tree)
+	byPID := make(map[int]*liveProcess, len(l.order))
+	for _, p := range l.order {
+		byPID[p.pid] = p
+	}
+	for _, line := range c.Lineages {
+		for _, m := range line.Processes {
+			if p := byPID[m.PID]; p != nil && p.lineage != line.Key {
+				p.memory.Forget()
+				p.lineage = line.Key
+			}
+		}
+	}
+	for _, m := range c.Tree.Processes {
+		c.Tree.LastPID = max(c.Tree.LastPID, m.PID)
+		for _, t := range m.Threads {
+			c.Tree.LastPID = max(c.Tree.LastPID, t.TID)
+		}
+	}
+}
+
+func (l *Live) readMemory(c *Capture) error {
+	for _, p := range l.order {
+		d := &memory.Delta{}
+		if err := p.memory.Scan(d); err != nil {
+			return err
+		}
+		d.VMAs = append([]image.VMA(nil), d.VMAs...) // the tracker's own change at the next stop
+		if err := p.memory.Copy(d, l.cfg.Arena); err != nil {
+			return err
+		}
+		if err := l.keepBackings(c, p, d); err != nil {
+			return err
+		}
+		c.Deltas[p.pid] = d
+		p.image.Memory = image.Memory{VMAs: d.VMAs, MM: p.stat.mm}
+		aux, err := l.read(p, "auxv")
+		if err != nil {
+			return err
+		}
+		p.image.Memory.Auxv = append([]byte(nil), aux...)
+	}
+	return nil
+}
+
+func (l *Live) listDescriptors() (err error) {
+	for _, p := range l.order {
+		if p.numbers, err = descriptor.List(p.host, p.numbers[:0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Live) readDescriptors(c *Capture, env descriptor.Env) error {
+	in := make([]descriptor.Process, len(l.order))
+	for i, p := range l.order {
+		in[i] = descriptor.Process{
+			HostPID: p.host, PID: p.pid, PIDFD: p.pidfd, Comm: p.stat.comm,
+			Group: p.stat.group, Terminal: ptsNumber(p.stat.terminal),
+			Numbers: p.numbers, CloseOnExec: p.closeOnExec,
+		}
+	}
+	r, err := l.descriptors.Capture(in, env)
+	if err != nil {
+		return err
+	}
+	c.Tree.Files, c.Tree.Terminals = r.Files, r.Terminals
+	for i, p := range l.order {
+		p.image.Descriptors = r.Tables[i]
+		if n := in[i].Terminal; n >= 0 {
+			p.image.Terminal = r.Terminal(n)
+		}
+	}
+	return nil
+}
+
+// ptsNumber is the N of /dev/pts/N of a controlling terminal as stat encodes
+// it, or -1.
+func ptsNumber(dev uint64) int {
+	const firstPTS, lastPTS = 136, 143 // Documentation/admin-guide/devices.txt
+	major, minor := dev>>8&0xfff, dev&0xff|dev>>12&0xfff00
+	if major < firstPTS || major > lastPTS {
+		return -1
+	}
+	return int((major-firstPTS)<<8 | minor)
+}
+
+// readZombies finds processes that ended and wait to be reaped by another one
+// of the tree. Those that PID 1 reaps are as good as gone.
+func (l *Live) readZombies() ([]*image.Process, error) {
+	pids, err := l.pids()
+	if err != nil {
+		return nil, err
+	}
+	live := make(map[int]bool, len(l.order))
+	for _, p := range l.order {
+		live[p.pid] = true
+	}
+	var out []*image.Process
+	for _, pid := range pids {
+		if pid == 1 || live[pid] {
+			continue
+		}
+		s, err := l.readStat(pid)
+		if err != nil || s.state != 'Z' || !live[s.parent] {
+			continue // reaped by PID 1 meanwhile, or about to be
+		}
+		out = append(out, &image.Process{
+			PID: pid, Parent: s.parent, Group: s.group, Session: s.session, State: image.Zombie,
+			ExitStatus: s.exitCode, ExitSignal: s.exitSignal, Comm: s.comm, Terminal: -1,
+		})
+	}
+	return out, nil
+}
+
+// parentsFirst sorts processes so that each stands behind its parent, siblings
+// by number.
+func parentsFirst(in []*image.Process) []*image.Process {
+	kids := map[int][]*image.Process{}
+	known := map[int]bool{}
+	for _, p := range in {
+		known[p.PID] = true
+	}
+	for _, p := range in {
+		parent := p.Parent
+		if !known[parent] {
+			p.Parent, parent = 1, 1
+		}
+		kids[parent] = append(kids[parent], p)
+	}
+	out := make([]*image.Process, 0, len(in))
+	var walk func(pid int)
+	walk = func(pid int) {
+		for _, p := range kids[pid] {
+			out = append(out, p)
+			walk(p.PID)
+		}
+	}
+	walk(1)
+	return out
+}
+
+// keepBackings opens the files of new mappings that no path leads to later:
+// those without a name, and those of a process that was restored, which are
+// files of a layer and not of the overlay.
+func (l *Live) keepBackings(c *Capture, p *liveProcess, d *memory.Delta) error {
+	for i := range d.VMAs {
+		v := &d.VMAs[i]
+		if v.Kind != image.FileBacked || v.Shared || !v.Fresh || !v.Deleted && v.Dev == l.cfg.Device {
+			continue
+		}
+		path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.host, v.Start, v.End)
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open mapped file %s of %s: %w", v.Path, describe(p), err)
+		}
+		c.backings[vmaKey{p.pid, v.Start}] = fd
+	}
+	return nil
+}
+
+// Backing returns a descriptor of the file of a mapping that has none by name,
+// which stays the capture's; ok is false for mappings whose path can be opened.
+func (c *Capture) Backing(pid int, v *image.VMA) (fd int, ok bool) {
+	fd, ok = c.backings[vmaKey{pid, v.Start}]
+	return fd, ok
+}
+
+// Close frees what the zygotes have taken over by then.
+func (c *Capture) Close() {
+	for k, fd := range c.backings {
+		_ = unix.Close(fd)
+		delete(c.backings, k)
+	}
+}
+
+// readClocks notes the time inside: the host's clocks and the offsets of the
+// incarnation's time namespace.
+func (l *Live) readClocks(t *image.Tree) error {
+	for _, c := range []struct {
+		id  int32
+		to  *int64
+		off time.Duration
+	}{{unix.CLOCK_MONOTONIC, &t.Monotonic, l.cfg.MonotonicOffset}, {unix.CLOCK_BOOTTIME, &t.Boottime, l.cfg.BoottimeOffset}} {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(c.id, &ts); err != nil {
+			return fmt.Errorf("read a clock: %w", err)
+		}
+		*c.to = ts.Nano() + int64(c.off)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package process
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/process/memory"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// fill gives a process its memory: it leaves what is other processes', moves
+// its own into place, maps what is shared, and tells the kernel where the
+// program's parts are.
+func (r *restore) fill(n *newProcess) error {
+	z := r.target.Zygote(n.line.Key)
+	b := tracee.NewBatch()
+	for pid, held := range n.held {
+		if held && pid != n.image.PID {
+			z.Leave(b, pid)
+		}
+	}
+	z.Place(b, n.image)
+	var send []int
+	for i := range n.image.Memory.VMAs {
+		v := &n.image.Memory.VMAs[i]
+		if !v.Shared || v.Kind == image.VDSO {
+			continue
+		}
+		fd, err := r.mapShared(b, n, v)
+		if err != nil {
+			return err
+		}
+		if fd >= 0 {
+			send = append(send, fd)
+		}
+		if b.Full(16, 8192) { // sockets hold only so many messages, too
+			if err := r.runEach(n, b, send); err != nil {
+				return err
+			}
+			b, send = tracee.NewBatch(), nil
+		}
+	}
+	queueMM(b, n.image)
+	return r.runEach(n, b, send)
+}
+
+// runEach runs a batch that receives the descriptors one by one.
+func (r *restore) runEach(n *newProcess, b *tracee.Batch, fds []int) error {
+	for _, fd := range fds {
+		if err := unix.Sendmsg(n.socket, []byte{0}, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL); err != nil {
+			return fmt.Errorf("send a descriptor: %w", err)
+		}
+	}
+	return n.tracee.Run(b)
+}
+
+// mapShared queues a shared mapping. It returns the descriptor that must be
+// sent for it, or -1: named files are opened by the process itself.
+func (r *restore) mapShared(b *tracee.Batch, n *newProcess, v *image.VMA) (int, error) {
+	const flags = unix.MAP_SHARED | unix.MAP_FIXED
+	if v.Kind == image.SharedAnonymous {
+		own, ok := r.shared[sharedKey{v.Dev, v.Ino}]
+		if !ok {
+			return -1, fmt.Errorf("the image lacks the shared memory at %#x", v.Start)
+		}
+		fd := b.ReceiveFD(n.control)
+		b.Call(unix.SYS_MMAP, v.Start, v.Len(), v.Prot, flags, fd, v.Offset)
+		b.Call(unix.SYS_CLOSE, fd)
+		return own, nil
+	}
+	mode := unix.O_RDONLY
+	if v.Prot&unix.PROT_WRITE != 0 {
+		mode = unix.O_RDWR
+	}
+	fd := b.Call(unix.SYS_OPEN, v.Path, mode|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	b.Call(unix.SYS_MMAP, v.Start, v.Len(), v.Prot, flags, fd, v.Offset)
+	b.Call(unix.SYS_CLOSE, fd)
+	return -1, nil
+}
+
+const (
+	prSetMM    = 35 // PR_SET_MM
+	prSetMMMap = 14 // PR_SET_MM_MAP
+	mmMapSize  = 104
+	mmMapExe   = 100 // offset of exe_fd
+)
+
+// queueMM queues struct prctl_mm_map: addresses, auxiliary vector, executable.
+func queueMM(b *tracee.Batch, p *image.Process) {
+	m := &p.Memory.MM
+	exe := b.Call(unix.SYS_OPEN, p.Exe, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	w := []uint64{
+		m.StartCode, m.EndCode, m.StartData, m.EndData, m.StartBrk, m.Brk,
+		m.StartStack, m.ArgStart, m.ArgEnd, m.EnvStart, m.EnvEnd,
+		uint64(b.Put(p.Memory.Auxv)), uint64(len(p.Memory.Auxv)),
+	}
+	at := b.PutWords(w...)
+	b.Store(at+mmMapExe, exe, 4)
+	b.Call(unix.SYS_PRCTL, prSetMM, prSetMMMap, at, mmMapSize, 0)
+	b.Call(unix.SYS_CLOSE, exe)
+}
+
+// makeShared makes the shared objects anew, with their content: each
+// incarnation has its own. They are anonymous shared memory of this process's,
+// which the kernel shows like that of any other.
+func (r *restore) makeShared() error {
+	for _, s := range r.tree.Shared {
+		fd, err := newShared(s)
+		if err != nil {
+			return fmt.Errorf("make shared memory of %d bytes: %w", s.Size, err)
+		}
+		r.shared[sharedKey{s.Dev, s.Ino}] = fd
+	}
+	return nil
+}
+
+func newShared(s *image.Shared) (int, error) {
+	size := (s.Size + 4095) &^ 4095
+	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Munmap(m) }()
+	at := addressOf(m)
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/map_files/%x-%x", at, at+uint64(size)), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := CopyData(fd, s.FD, s.Size); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// follow makes the restored process one that the Live follows, with its writes
+// tracked from now on.
+func (r *restore) follow(n *newProcess) error {
+	l := r.live
+	p := &liveProcess{host: n.tracee.TID, pid: n.image.PID, round: l.round, syscall: n.syscall}
+	var err error
+	if p.pidfd, err = unix.PidfdOpen(p.host, 0); err != nil {
+		return fmt.Errorf("pidfd: %w", err)
+	}
+	if p.memory, err = memory.NewTracker(p.host, p.pid, l.cfg.Scratch); err != nil {
+		_ = unix.Close(p.pidfd)
+		return err
+	}
+	p.lineage = n.line.Key
+	p.stat.comm = n.image.Comm
+	l.procs[p.host] = p
+	for i, t := range n.threads {
+		m := n.image.Threads[i]
+		th := &liveThread{
+			host: t.TID, tid: m.TID, process: p, round: l.round, tracee: t,
+			regs: restoredRegisters(n.image, m), xstate: make([]byte, xstateMax),
+		}
+		p.threads = append(p.threads, th)
+		l.threads[t.TID] = th
+	}
+	if err := p.memory.Attach(n.uffd); err != nil {
+		return err
+	}
+	n.uffd = -1
+	return p.memory.Begin()
+}
+
+// restoredRegisters are those that a thread goes on with. Calls that the kernel
+// would go on with by itself are entered anew: the new thread has not what the
+// kernel remembers of them.
+func restoredRegisters(p *image.Process, m *image.Thread) tracee.Registers {
+	const restartBlock = -516 // ERESTART_RESTARTBLOCK
+	r := tracee.Registers{PtraceRegs: m.Regs}
+	if _, in := r.InSyscall(); !in {
+		return r
+	}
+	interrupted := r.Result() == -int64(unix.EINTR)
+	for _, si := range append(m.Pending[:len(m.Pending):len(m.Pending)], p.Pending...) {
+		if !blocked(m.Sigmask, si) {
+			interrupted = false // by a signal that is still to be delivered
+		}
+	}
+	if interrupted || r.Result() == restartBlock {
+		r.Rewind()
+	}
+	return r
+}
+
+func int32Bytes(v int) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(v)) }

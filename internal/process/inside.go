@@ -1,0 +1,164 @@
+package process
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/procmem"
+	"github.com/sandtree/sandtree/internal/linux/uffd"
+	"github.com/sandtree/sandtree/internal/process/memory"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// Where things go in a target while batches run in it. The area is mapped for
+// that time only, where a restored process has its stub.
+const (
+	insideLeader  = tracee.StubStart + 0x1000 // after the loop's code
+	insideThreads = insideLeader + 0x20000
+	insideFDs     = insideThreads + threadsAtOnce*threadSlot
+	insideEnd     = insideFDs + 0xc0000
+
+	threadSlot    = 0x4000
+	threadsAtOnce = 64
+	fdsAtOnce     = (insideEnd - insideFDs) / 64 / 2
+)
+
+func areaOf(start, data, end uint64) tracee.Area {
+	return tracee.Area{Ops: start, OpsEnd: data, Child: data, ChildEnd: data, Data: data, DataEnd: end}
+}
+
+// readInside has all threads of all processes say what only they can.
+func (l *Live) readInside() error {
+	for i, p := range l.order {
+		if err := l.enter(p); err != nil {
+			for _, q := range l.order[:i] {
+				_ = l.leave(q)
+			}
+			return err
+		}
+	}
+	err := l.askAll()
+	for _, p := range l.order {
+		if e := l.leave(p); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// enter maps the area in a process and gives its threads a loop there. The
+// first time it also starts write tracking.
+func (l *Live) enter(p *liveProcess) error {
+	lead := p.threads[0].tracee
+	if p.syscall == 0 || !p.memory.Attached() { // new, or another program by now
+		at, err := memory.FindSyscall(p.host, p.memory.VMAs())
+		if err != nil {
+			return fault.New(fault.Uncapturable, "%s: %w", describe(p), err)
+		}
+		p.syscall = at
+	}
+	_, err := lead.Syscall(p.syscall, unix.SYS_MMAP, tracee.StubStart, insideEnd-tracee.StubStart,
+		unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE, ^uint64(0), 0)
+	if err != nil {
+		return l.injectError(p, err)
+	}
+	if err := procmem.Write(p.host, tracee.StubStart, tracee.LoopCode()); err != nil {
+		return l.injectError(p, err)
+	}
+	for _, t := range p.threads {
+		t.tracee.UseLoop(tracee.StubStart)
+	}
+	if p.memory.Attached() {
+		return nil
+	}
+	fd, err := lead.Syscall(p.syscall, unix.SYS_USERFAULTFD, uffd.Flags)
+	if err != nil {
+		return l.injectError(p, err)
+	}
+	own, err := unix.PidfdGetfd(p.pidfd, int(fd), 0)
+	if _, e := lead.Syscall(p.syscall, unix.SYS_CLOSE, uint64(fd)); err == nil {
+		err = e
+	}
+	if err != nil {
+		return l.injectError(p, err)
+	}
+	return p.memory.Attach(own)
+}
+
+func (l *Live) leave(p *liveProcess) error {
+	if _, err := p.threads[0].tracee.Syscall(p.syscall, unix.SYS_MUNMAP, tracee.StubStart, insideEnd-tracee.StubStart); err != nil {
+		return l.injectError(p, err)
+	}
+	return nil
+}
+
+func (l *Live) injectError(p *liveProcess, err error) error {
+	return fault.New(fault.Uncapturable, "%s: run a system call in it: %w", describe(p), err)
+}
+
+// askAll runs the batches of all threads beside each other, then those about
+// descriptors.
+func (l *Live) askAll() error {
+	for first := 0; ; first += threadsAtOnce {
+		asked := false
+		for _, p := range l.order {
+			for i := first; i < min(len(p.threads), first+threadsAtOnce); i++ {
+				t := p.threads[i]
+				if t.questions == nil || t.slot != i-first {
+					t.questions, t.slot = newQuestions(i, i-first), i-first
+				}
+				if err := t.tracee.Begin(t.questions.batch); err != nil {
+					return l.injectError(p, err)
+				}
+				asked = true
+			}
+		}
+		if !asked {
+			break
+		}
+		for _, p := range l.order {
+			for i := first; i < min(len(p.threads), first+threadsAtOnce); i++ {
+				t := p.threads[i]
+				if err := t.tracee.Finish(t.questions.batch); err != nil {
+					return l.injectError(p, err)
+				}
+				if err := t.questions.answer(t); err != nil {
+					return fmt.Errorf("%s: %w", describe(p), err)
+				}
+			}
+		}
+	}
+	for _, p := range l.order {
+		if err := l.askDescriptors(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askDescriptors asks which descriptors are closed by execve(2). /proc tells a
+// wrong answer for those that came from TIOCGPTPEER.
+func (l *Live) askDescriptors(p *liveProcess) error {
+	p.closeOnExec = p.closeOnExec[:0]
+	for at := 0; at < len(p.numbers); at += int(fdsAtOnce) {
+		part := p.numbers[at:min(len(p.numbers), at+int(fdsAtOnce))]
+		b := tracee.NewBatchIn(areaOf(insideFDs, insideFDs+fdsAtOnce*64, insideEnd))
+		refs := make([]tracee.Ref, len(part))
+		for i, n := range part {
+			refs[i] = b.Call(unix.SYS_FCNTL, n, unix.F_GETFD)
+		}
+		if err := p.threads[0].tracee.Run(b); err != nil {
+			return l.injectError(p, err)
+		}
+		for _, r := range refs {
+			p.closeOnExec = append(p.closeOnExec, b.Value(r)&unix.FD_CLOEXEC != 0)
+		}
+	}
+	return nil
+}
+
+func u32(b []byte, i int) int    { return int(int32(binary.LittleEndian.Uint32(b[4*i:]))) }
+func u64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }

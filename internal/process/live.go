@@ -1,0 +1,189 @@
+package process
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/descriptor"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/process/memory"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// Config says which processes a [Live] follows. The descriptors stay the
+// caller's and must outlive it.
+type Config struct {
+	// Threads is cgroup.threads of the incarnation's cgroup.
+	Threads int
+	// Init is PID 1's number on the host. It is left alone.
+	Init int
+	// Proc is the directory /proc of the incarnation.
+	Proc int
+	// Root is its root directory.
+	Root int
+	// Device is st_dev of the root's overlay.
+	Device uint64
+	// MonotonicOffset and BoottimeOffset are those of its time namespace.
+	MonotonicOffset, BoottimeOffset time.Duration
+	// Filters is how many seccomp filters confinement installs.
+	Filters int
+	// Realtime gives the processes real-time priority from just before they
+	// are stopped until just before they go on: a thread must get a processor
+	// to stop on it.
+	Realtime bool
+	// Arena receives captured pages; Scratch is the thread's.
+	Arena   *memory.Arena
+	Scratch *memory.Scratch
+}
+
+// Live follows the processes of one incarnation from checkpoint to checkpoint.
+// It belongs to one OS thread.
+type Live struct {
+	cfg     Config
+	procs   map[int]*liveProcess // by number on the host
+	threads map[int]*liveThread
+	order   []*liveProcess // those of the current stop, by number inside
+	round   uint64         // of the current or last stop
+	stopped bool
+	alarm   *alarm
+
+	descriptors descriptor.Capturer
+	buf         []byte
+	tids        []int
+	signals     [maxPending][128]byte
+	strays      []int // told to stop, and given up before they did
+}
+
+// liveProcess is one process that is followed.
+type liveProcess struct {
+	host, pid   int
+	pidfd       int
+	round       uint64
+	threads     []*liveThread // the leader first
+	memory      *memory.Tracker
+	syscall     uint64 // address of a syscall instruction in its memory; 0: not known
+	numbers     []int  // of its descriptors
+	closeOnExec []bool // of each
+	stat        stat
+	lineage     int            // that its memory was captured in last; 0: none
+	image       *image.Process // filled by the current capture
+}
+
+// liveThread is one thread that is followed.
+type liveThread struct {
+	host, tid int
+	process   *liveProcess
+	round     uint64
+	tracee    *tracee.Tracee
+	regs      tracee.Registers
+	deliver   int // signal to deliver when it goes on
+	pending   [128]byte
+	xstate    []byte
+	boost     boost
+	signalled bool // a signal is about to be delivered
+	jobStop   bool // it stood by job control
+	questions *questions
+	slot      int // where they run
+	image     *image.Thread
+}
+
+// NewLive starts to follow the processes of an incarnation. None is touched
+// before the first stop.
+func NewLive(cfg Config) (*Live, error) {
+	a, err := newAlarm()
+	if err != nil {
+		return nil, err
+	}
+	return &Live{
+		cfg: cfg, procs: map[int]*liveProcess{}, threads: map[int]*liveThread{},
+		alarm: a, buf: make([]byte, 1<<16),
+	}, nil
+}
+
+// Close ends the following; a stopped tree goes on.
+func (l *Live) Close() error {
+	var err error
+	if l.stopped {
+		err = l.Resume()
+	}
+	for _, p := range l.procs {
+		p.close()
+	}
+	l.procs, l.threads = nil, nil
+	l.alarm.close()
+	return err
+}
+
+func (p *liveProcess) close() {
+	if p.memory != nil {
+		p.memory.Close()
+	}
+	_ = unix.Close(p.pidfd)
+}
+
+// meet makes the records of a thread that was not there at the last stop. The
+// thread is stopped.
+func (l *Live) meet(tid int) (*liveThread, error) {
+	st, err := readStatus(tid)
+	if err != nil {
+		return nil, err
+	}
+	t := &liveThread{host: tid, tid: st.inner, xstate: make([]byte, xstateMax)}
+	p := l.procs[st.leader]
+	if p == nil {
+		p, err = l.meetProcess(st.leader)
+		if err != nil {
+			return nil, err
+		}
+		l.procs[st.leader] = p
+	}
+	t.process = p
+	if tid == st.leader {
+		p.threads = append([]*liveThread{t}, p.threads...)
+	} else {
+		p.threads = append(p.threads, t)
+	}
+	l.threads[tid] = t
+	return t, nil
+}
+
+func (l *Live) meetProcess(host int) (*liveProcess, error) {
+	st, err := readStatus(host)
+	if err != nil {
+		return nil, err
+	}
+	p := &liveProcess{host: host, pid: st.inner}
+	if p.pidfd, err = unix.PidfdOpen(host, 0); err != nil {
+		return nil, fmt.Errorf("pidfd of process %d: %w", p.pid, err)
+	}
+	if p.memory, err = memory.NewTracker(host, p.pid, l.cfg.Scratch); err != nil {
+		_ = unix.Close(p.pidfd)
+		return nil, err
+	}
+	return p, nil
+}
+
+// drop forgets threads and processes that were not found at this stop.
+func (l *Live) drop() {
+	for tid, t := range l.threads {
+		if t.round == l.round {
+			continue
+		}
+		delete(l.threads, tid)
+		p := t.process
+		for i, x := range p.threads {
+			if x == t {
+				p.threads = append(p.threads[:i], p.threads[i+1:]...)
+				break
+			}
+		}
+	}
+	for host, p := range l.procs {
+		if len(p.threads) == 0 {
+			delete(l.procs, host)
+			p.close()
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package process
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/ptrace"
+	"github.com/sandtree/sandtree/internal/process/image"
+)
+
+const (
+	xstateMax  = 16 << 10 // AVX-512 and tile data fit
+	maxPending = 256      // signals queued for one thread or process
+)
+
+// readThread reads what ptrace tells of a stopped thread.
+func (l *Live) readThread(t *liveThread) error {
+	m := &image.Thread{TID: t.tid, Regs: t.regs.PtraceRegs}
+	t.image = m
+	n, err := ptrace.GetXState(t.host, t.xstate)
+	if err != nil {
+		return threadError(t, "extended state", err)
+	}
+	m.XState = append([]byte(nil), t.xstate[:n]...)
+	if m.Sigmask, err = ptrace.GetSigmask(t.host); err != nil {
+		return threadError(t, "signal mask", err)
+	}
+	if m.RobustList[0], m.RobustList[1], err = ptrace.RobustList(t.host); err != nil {
+		return threadError(t, "robust list", err)
+	}
+	rs, err := ptrace.GetRseq(t.host)
+	if err != nil {
+		return threadError(t, "restartable sequences", err)
+	}
+	m.Rseq = image.Rseq{Pointer: rs.Pointer, Size: rs.Size, Signature: rs.Signature}
+	if m.Pending, err = l.pending(t, false); err != nil {
+		return err
+	}
+	if t.deliver != 0 { // it was about to be delivered: in the copy it is pending still
+		m.Pending = append([][128]byte{t.pending}, m.Pending...)
+	}
+	t.signalled = false
+	for _, si := range m.Pending {
+		t.signalled = t.signalled || !blocked(m.Sigmask, si)
+	}
+	m.Sched = image.Sched{Policy: int(t.boost.was.Policy), Nice: int(t.boost.was.Nice), Priority: int(t.boost.was.Priority)}
+	if !l.cfg.Realtime {
+		if err := readSched(t.host, m); err != nil {
+			return threadError(t, "scheduling", err)
+		}
+	}
+	if err := unix.SchedGetaffinity(t.host, &m.Sched.Affinity); err != nil {
+		return threadError(t, "processor mask", err)
+	}
+	for i := 0; ptrace.HasSeccompFilter(t.host, i+l.cfg.Filters); i++ {
+		f, err := ptrace.SeccompFilter(t.host, i)
+		if err != nil {
+			return threadError(t, "seccomp filter", err)
+		}
+		m.Filters = append([][]byte{f}, m.Filters...) // the oldest first
+	}
+	return nil
+}
+
+// blocked reports whether a signal waits for its mask.
+func blocked(mask uint64, si [128]byte) bool {
+	sig := binary.LittleEndian.Uint32(si[:])
+	return sig >= 1 && sig <= 64 && mask>>(sig-1)&1 != 0
+}
+
+// pending reads the signals that wait for a thread, or for its whole process.
+func (l *Live) pending(t *liveThread, shared bool) ([][128]byte, error) {
+	n, err := ptrace.PeekPending(t.host, shared, l.signals[:])
+	if err != nil {
+		return nil, threadError(t, "pending signals", err)
+	}
+	if n == maxPending {
+		return nil, fault.New(fault.Uncapturable, "%s has %d or more signals queued", describe(t.process), maxPending)
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	return append([][128]byte(nil), l.signals[:n]...), nil
+}
+
+func threadError(t *liveThread, what string, err error) error {
+	return fmt.Errorf("read %s of thread %d of process %d: %w", what, t.tid, t.process.pid, err)
+}
+
+// describe names a process to the user.
+func describe(p *liveProcess) string {
+	return fmt.Sprintf("process %d (%s)", p.pid, p.stat.comm)
+}
+
+// readProcess reads what can be seen of a process from outside.
+func (l *Live) readProcess(p *liveProcess) error {
+	var err error
+	if p.stat, err = l.readStat(p.pid); err != nil {
+		return err
+	}
+	m := &image.Process{
+		PID: p.pid, Parent: p.stat.parent, Group: p.stat.group, Session: p.stat.session,
+		State: image.Running, Comm: p.stat.comm, ExitSignal: p.stat.exitSignal, Terminal: -1,
+	}
+	p.image = m
+	if p.stat.state == 'T' || p.stat.state == 't' && l.jobStopped(p) {
+		m.State = image.Stopped
+	}
+	for r := range m.Limits {
+		if err := unix.Prlimit(p.host, r, nil, &m.Limits[r]); err != nil {
+			return fmt.Errorf("resource limits of process %d: %w", p.pid, err)
+		}
+	}
+	for _, t := range p.threads {
+		if err := l.readThread(t); err != nil {
+			return err
+		}
+		m.Threads = append(m.Threads, t.image)
+	}
+	if m.Pending, err = l.pending(p.threads[0], true); err != nil {
+		return err
+	}
+	for _, si := range m.Pending {
+		for _, t := range p.threads {
+			t.signalled = t.signalled || !blocked(t.image.Sigmask, si)
+		}
+	}
+	if m.Exe, err = l.link(p, "exe"); err != nil {
+		return err
+	}
+	if m.Cwd, err = l.link(p, "cwd"); err != nil {
+		return err
+	}
+	if m.Root, err = l.link(p, "root"); err != nil {
+		return err
+	}
+	return p.memory.Refresh()
+}
+
+// read reads one of the small files of /proc/PID.
+func (l *Live) read(p *liveProcess, name string) ([]byte, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/%s", p.host, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, l.buf)
+	if err != nil {
+		return nil, fmt.Errorf("read %s of process %d: %w", name, p.pid, err)
+	}
+	return l.buf[:n], nil
+}
+
+// link reads one of the links of /proc/PID.
+func (l *Live) link(p *liveProcess, name string) (string, error) {
+	var buf [unix.PathMax + 16]byte
+	n, err := unix.Readlink(fmt.Sprintf("/proc/%d/%s", p.host, name), buf[:])
+	if err != nil {
+		return "", fmt.Errorf("read %s of process %d: %w", name, p.pid, err)
+	}
+	return string(buf[:n]), nil
+}
+
+// jobStopped reports whether a traced process stood by job control before we
+// stopped it: its stop then carries the signal that stopped it.
+func (l *Live) jobStopped(p *liveProcess) bool { return p.threads[0].jobStop }

@@ -1,0 +1,140 @@
+package process
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/linux/uffd"
+	"github.com/sandtree/sandtree/internal/process/descriptor"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// install gives a process its descriptors.
+func (r *restore) install(n *newProcess) error {
+	b := tracee.NewBatch()
+	in, err := r.files.Install(b, n.image.Descriptors, n.control)
+	if err != nil {
+		return err
+	}
+	if err := r.runInstallation(n, b, in); err != nil {
+		return fmt.Errorf("install descriptors: %w", err)
+	}
+	n.control = in.Control
+	return nil
+}
+
+// complete gives it those that need all processes to be there.
+func (r *restore) complete(n *newProcess) error {
+	pidfd, err := unix.PidfdOpen(n.tracee.TID, 0)
+	if err != nil {
+		return fmt.Errorf("pidfd: %w", err)
+	}
+	defer unix.Close(pidfd)
+	b := tracee.NewBatch()
+	in, err := r.files.Complete(b, descriptor.Completion{
+		Table: n.image.Descriptors, PIDFD: pidfd, Terminal: n.image.Terminal, Control: n.control,
+	})
+	if err != nil {
+		return err
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	if err := r.runInstallation(n, b, in); err != nil {
+		return fmt.Errorf("complete descriptors: %w", err)
+	}
+	return nil
+}
+
+func (r *restore) runInstallation(n *newProcess, b *tracee.Batch, in descriptor.Installation) error {
+	var now unix.Rlimit
+	if err := unix.Prlimit(n.tracee.TID, unix.RLIMIT_NOFILE, nil, &now); err != nil {
+		return fmt.Errorf("limit of descriptors: %w", err)
+	}
+	if now.Cur < uint64(in.Limit) {
+		now.Cur = uint64(in.Limit)
+		now.Max = max(now.Max, now.Cur)
+		if err := unix.Prlimit(n.tracee.TID, unix.RLIMIT_NOFILE, &now, nil); err != nil {
+			return fmt.Errorf("limit of descriptors: %w", err)
+		}
+	}
+	for _, m := range in.Messages {
+		if err := unix.Sendmsg(n.socket, []byte{0}, unix.UnixRights(m...), nil, unix.MSG_NOSIGNAL); err != nil {
+			return fmt.Errorf("send descriptors: %w", err)
+		}
+	}
+	return n.tracee.Run(b)
+}
+
+// foregrounds sets the foreground process groups of terminals. The kernel lets
+// only a process of the terminal's session do that.
+func (r *restore) foregrounds() error {
+	for i, t := range r.tree.Terminals {
+		n := r.procs[t.Session]
+		if t.Group == 0 || n == nil || n.image.State == image.Zombie || n.image.Terminal != i {
+			continue
+		}
+		b := tracee.NewBatch()
+		fd := b.ReceiveFD(n.control)
+		b.Try(unix.SYS_IOCTL, fd, unix.TIOCSPGRP, int32Bytes(t.Group)) // the group may be gone
+		b.Call(unix.SYS_CLOSE, fd)
+		if err := r.runWith(n, b, []int{r.files.Slave(i)}); err != nil {
+			return fmt.Errorf("foreground group of terminal %d: %w", t.Number, err)
+		}
+	}
+	return nil
+}
+
+// makeThreads sets what belongs to a whole process and clones its threads.
+func (r *restore) makeThreads(n *newProcess) error {
+	p := n.image
+	b := tracee.NewBatch()
+	for s, h := range p.Handlers {
+		if sig := s + 1; h != (image.Handler{}) && sig != int(unix.SIGKILL) && sig != int(unix.SIGSTOP) {
+			b.Call(unix.SYS_RT_SIGACTION, sig, b.PutWords(h.Action, h.Flags, h.Restorer, h.Mask), nil, 8)
+		}
+	}
+	b.Call(unix.SYS_UMASK, p.Umask)
+	b.Call(unix.SYS_CHDIR, p.Cwd)
+	b.Call(unix.SYS_PERSONALITY, p.Personality)
+	if p.Subreaper {
+		b.Call(unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
+	fd := b.Call(unix.SYS_USERFAULTFD, uffd.Flags)
+	lead := p.Threads[0]
+	r.target.Walls.Assume(b, credentials(lead), confine.CheckpointRestore)
+	for _, t := range p.Threads[1:] {
+		b.Clone3(tracee.CloneArgs{
+			Flags: unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD |
+				unix.CLONE_SYSVSEM | unix.CLONE_SETTLS | unix.CLONE_CHILD_CLEARTID,
+			ChildTID: t.ClearTID, TLS: threadPointer(t), SetTID: []int32{int32(t.TID)},
+		})
+	}
+	if err := n.tracee.Run(b); err != nil {
+		return err
+	}
+	born, err := n.tracee.Born()
+	if err != nil {
+		return err
+	}
+	if len(born) != len(p.Threads)-1 {
+		return fmt.Errorf("%d threads were born, not %d", len(born), len(p.Threads)-1)
+	}
+	n.threads = append(n.threads, born...)
+	pidfd, err := unix.PidfdOpen(n.tracee.TID, 0)
+	if err != nil {
+		return fmt.Errorf("pidfd: %w", err)
+	}
+	defer unix.Close(pidfd)
+	there := b.Value(fd)
+	if n.uffd, err = unix.PidfdGetfd(pidfd, there, 0); err != nil {
+		return fmt.Errorf("userfaultfd: %w", err)
+	}
+	c := tracee.NewBatch()
+	c.Call(unix.SYS_CLOSE, there)
+	c.Call(unix.SYS_CLOSE, n.control)
+	return n.tracee.Run(c)
+}

@@ -1,0 +1,114 @@
+package process
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// refuse looks for what no checkpoint can keep. Nothing was touched yet.
+func (l *Live) refuse() error {
+	for _, p := range l.order {
+		if err := l.refuseProcess(p); err != nil {
+			return err
+		}
+	}
+	return l.refuseShape()
+}
+
+func (l *Live) refuseProcess(p *liveProcess) error {
+	no := func(format string, a ...any) *fault.Error {
+		return fault.New(fault.Uncapturable, describe(p)+" "+format, a...)
+	}
+	if p.image.Root != "/" {
+		return no("has changed its root to %s", p.image.Root).WithHint("run it without chroot")
+	}
+	if len(p.image.Exe) > 10 && p.image.Exe[len(p.image.Exe)-10:] == " (deleted)" {
+		return no("runs a program file that was deleted or replaced: %s", p.image.Exe).WithHint("restart it")
+	}
+	if p.threads[0].tid != p.pid {
+		return no("has ended its main thread while others go on")
+	}
+	for _, t := range p.threads {
+		if !native(&t.regs) {
+			return no("runs code of another word size").WithHint("run a 64-bit build of it")
+		}
+		if pol := t.image.Sched.Policy; pol != unix.SCHED_NORMAL && pol != unix.SCHED_BATCH && pol != unix.SCHED_IDLE {
+			return no("has a thread with real-time scheduling (policy %d)", pol).WithHint("run it with ordinary scheduling")
+		}
+		if !slices.EqualFunc(t.image.Filters, p.image.Threads[0].Filters, slices.Equal[[]byte]) {
+			return no("has threads with seccomp filters of their own")
+		}
+	}
+	for i := range p.memory.VMAs() {
+		v := &p.memory.VMAs()[i]
+		if v.Start < tracee.StubEnd && v.End > tracee.StubStart {
+			return no("maps memory at %#x, which sandtree needs", v.Start)
+		}
+		if reason := refuseMapping(v); reason != "" {
+			return no("maps %s at %#x", reason, v.Start)
+		}
+	}
+	return l.refuseTimers(p)
+}
+
+// refuseMapping names a mapping that cannot be captured.
+func refuseMapping(v *image.VMA) string {
+	switch {
+	case v.Kind == image.VDSO && v.Name != "[vdso]" && v.Name != "[vvar]" && v.Name != "[vvar_vclock]":
+		return "the kernel's " + v.Name
+	case v.Path == "anon_inode:[io_uring]" || v.Path == "/[aio]":
+		return "an asynchronous I/O ring"
+	case v.Path == "/anon_hugepage" || len(v.Path) > 10 && v.Path[:10] == "/memfd:huge":
+		return "huge pages that were reserved by hand"
+	case len(v.Path) > 5 && v.Path[:5] == "/dev/" && v.Path != "/dev/zero" && (len(v.Path) < 9 || v.Path[:9] != "/dev/shm/"):
+		return "the device " + v.Path
+	case len(v.Path) > 8 && v.Path[:5] == "/SYSV":
+		return "System V shared memory"
+	}
+	return ""
+}
+
+// refuseTimers refuses POSIX timers, whose ids no restore can give back yet.
+func (l *Live) refuseTimers(p *liveProcess) error {
+	text, err := l.read(p, "timers")
+	if err == unix.ENOENT { // a kernel without them
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(text) > 0 {
+		return fault.New(fault.Uncapturable, "%s has POSIX timers (timer_create)", describe(p)).
+			WithHint("use setitimer or a timer thread in the program, if you can")
+	}
+	return nil
+}
+
+// refuseShape refuses trees whose sessions restore could not make again.
+func (l *Live) refuseShape() error {
+	live := map[int]*image.Process{}
+	for _, p := range l.order {
+		live[p.pid] = p.image
+	}
+	for _, p := range l.order {
+		m := p.image
+		if m.Session == m.PID || m.Parent <= 1 {
+			continue
+		}
+		parent := live[m.Parent]
+		if parent == nil {
+			return fault.New(fault.Uncapturable, "%s has a parent, process %d, that is ending", describe(p), m.Parent).
+				WithHint("try again")
+		}
+		if parent.Session != m.Session {
+			return fault.New(fault.Uncapturable, "%s is in another session (%d) than its parent, process %d, and does not lead it",
+				describe(p), m.Session, m.Parent)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/process/descriptor"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// restore is one restore under way.
+type restore struct {
+	target Target
+	tree   *image.Tree
+	live   *Live
+	files  *opened
+	shared map[sharedKey]int // descriptors of the new shared objects
+	procs  map[int]*newProcess
+	lines  []*Lineage
+	spare  int32 // a number that nothing in the tree has
+	stages RestoreStages
+}
+
+type sharedKey struct{ dev, ino uint64 }
+
+// newProcess is a process that is being restored.
+type newProcess struct {
+	image   *image.Process
+	line    *Lineage
+	tracee  *tracee.Tracee
+	threads []*tracee.Tracee // the leader first
+	socket  int              // our end of its control socket, shared along a lineage
+	control int              // the number of its own end
+	held    map[int]bool     // whose memory of the zygote is still mapped in it
+	uffd    int              // its number there; -1: none
+	syscall uint64           // address of a syscall instruction
+}
+
+// Restore makes a tree of processes anew. They stand when it returns, followed
+// by the Live that it returns too: [Live.Resume] releases them. On an error
+// nothing of them is left but what the incarnation's end takes with it.
+//
+// It must be called on a locked OS thread, which all later calls of the Live
+// must come from.
+func Restore(tree *image.Tree, target Target) (*Live, RestoreStages, error) {
+	live, err := NewLive(target.Live)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &restore{
+		target: target, tree: tree, live: live, procs: map[int]*newProcess{},
+		shared: map[sharedKey]int{}, lines: Lineages(tree), spare: spareNumber(tree),
+	}
+	live.round++
+	live.stopped = true
+	err = r.run()
+	r.closeAll()
+	if err != nil {
+		r.kill()
+		return nil, r.stages, errors.Join(fault.New(fault.KindOf(err), "restore processes: %w", err), live.Close())
+	}
+	return live, r.stages, nil
+}
+
+func (r *restore) run() error {
+	last := time.Now()
+	for _, p := range r.tree.Processes {
+		if p.State == image.Zombie {
+			continue
+		}
+		for _, t := range p.Threads {
+			if err := credentials(t).Check(r.target.Walls); err != nil {
+				return fmt.Errorf("process %d: %w", p.PID, err)
+			}
+		}
+	}
+	var err error
+	r.files, err = descriptor.Open(r.tree.Files, r.tree.Terminals, descriptor.Target{Root: r.target.Root, Session: r.target.Session})
+	if err != nil {
+		return err
+	}
+	if err := r.makeShared(); err != nil {
+		return err
+	}
+	r.stages.add("descriptors", &last)
+	for _, l := range r.lines {
+		if err := r.spawn(l); err != nil {
+			return err
+		}
+	}
+	r.stages.add("clone", &last)
+	for _, l := range r.lines {
+		if err := r.grow(l); err != nil {
+			return err
+		}
+	}
+	r.stages.add("tree", &last)
+	if err := r.joinGroups(); err != nil {
+		return err
+	}
+	if err := r.each(r.fill); err != nil {
+		return err
+	}
+	r.stages.add("memory", &last)
+	if err := r.each(r.install); err != nil {
+		return err
+	}
+	if err := r.each(r.complete); err != nil {
+		return err
+	}
+	if err := r.foregrounds(); err != nil {
+		return err
+	}
+	r.stages.add("install", &last)
+	if err := r.each(r.makeThreads); err != nil {
+		return err
+	}
+	if err := r.zombies(); err != nil {
+		return err
+	}
+	if err := r.each(r.settle); err != nil {
+		return err
+	}
+	r.stages.add("threads", &last)
+	if err := r.each(r.follow); err != nil {
+		return err
+	}
+	r.stages.add("tracking", &last)
+	return r.setLastPID()
+}
+
+// each calls f for all processes but zombies, cloners first.
+func (r *restore) each(f func(*newProcess) error) error {
+	return r.eachMade(func(n *newProcess) error {
+		if n.image.State == image.Zombie {
+			return nil
+		}
+		return f(n)
+	})
+}
+
+// eachMade is each with those that are to be zombies.
+func (r *restore) eachMade(f func(*newProcess) error) error {
+	for _, l := range r.lines {
+		for _, p := range l.Processes {
+			n := r.procs[p.PID]
+			if n == nil {
+				continue
+			}
+			if err := f(n); err != nil {
+				return fmt.Errorf("process %d (%s): %w", p.PID, p.Comm, err)
+			}
+		}
+	}
+	return nil
+}
+
+// kill ends what was made. Threads that we trace hold up the end of their
+// namespace until we have reaped them.
+func (r *restore) kill() {
+	for _, n := range r.procs {
+		_ = unix.Kill(n.tracee.TID, unix.SIGKILL)
+	}
+	for _, n := range r.procs {
+		for i := len(n.threads) - 1; i > 0; i-- {
+			reapTraced(n.threads[i].TID)
+		}
+		reapTraced(n.tracee.TID)
+	}
+	for tid := range r.live.threads {
+		r.live.threads[tid].tracee = nil
+	}
+}
+
+func reapTraced(tid int) {
+	for {
+		var ws unix.WaitStatus
+		_, err := unix.Wait4(tid, &ws, unix.WALL, nil)
+		if err == unix.EINTR || err == nil && ws.Stopped() {
+			if err == nil {
+				_ = unix.PtraceCont(tid, 0)
+			}
+			continue
+		}
+		return
+	}
+}
+
+func (r *restore) closeAll() {
+	if r.files != nil {
+		_ = r.files.Close()
+	}
+	for _, fd := range r.shared {
+		_ = unix.Close(fd)
+	}
+	closed := map[int]bool{}
+	for _, n := range r.procs {
+		if !closed[n.socket] {
+			closed[n.socket] = true
+			_ = unix.Close(n.socket)
+		}
+	}
+}
+
+// spareNumber finds a number for processes that only pass.
+func spareNumber(t *image.Tree) int32 {
+	used := map[int]bool{1: true}
+	for _, p := range t.Processes {
+		used[p.PID], used[p.Group], used[p.Session] = true, true, true
+		for _, th := range p.Threads {
+			used[th.TID] = true
+		}
+	}
+	n := 2
+	for used[n] {
+		n++
+	}
+	return int32(n)
+}
+
+// credentials are those of a thread as package confine takes them.
+func credentials(t *image.Thread) confine.Credentials {
+	ids := func(a [4]int) confine.IDs {
+		return confine.IDs{Real: uint32(a[0]), Effective: uint32(a[1]), Saved: uint32(a[2]), FS: uint32(a[3])}
+	}
+	c := confine.Credentials{
+		UID: ids(t.Creds.UID), GID: ids(t.Creds.GID),
+		Effective: confine.Capabilities(t.Creds.Effective), Permitted: confine.Capabilities(t.Creds.Permitted),
+		Inheritable: confine.Capabilities(t.Creds.Inheritable), Ambient: confine.Capabilities(t.Creds.Ambient),
+		Bounding:   confine.Capabilities(t.Creds.Bounding),
+		SecureBits: t.Creds.SecureBits, NoNewPrivs: t.Creds.NoNewPrivs,
+	}
+	for _, g := range t.Creds.Groups {
+		c.Groups = append(c.Groups, uint32(g))
+	}
+	return c
+}

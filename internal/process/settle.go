@@ -1,0 +1,198 @@
+package process
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/ptrace"
+	"github.com/sandtree/sandtree/internal/linux/sched"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/process/memory"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// settle finishes the threads of a process: what only each can set for itself,
+// its last confinement step, and then, from outside, registers and limits.
+func (r *restore) settle(n *newProcess) error {
+	p := n.image
+	for i, m := range p.Threads {
+		if err := r.settleThread(n, i, m); err != nil {
+			return fmt.Errorf("thread %d: %w", m.TID, err)
+		}
+	}
+	at, err := memory.FindSyscall(n.tracee.TID, p.Memory.VMAs)
+	if err != nil {
+		return err
+	}
+	n.syscall = at
+	// The stub leaves the memory, and last of all others inside may look into
+	// it, if they might before.
+	if _, err := n.tracee.Syscall(at, unix.SYS_MUNMAP, tracee.StubStart, tracee.StubEnd-tracee.StubStart); err != nil {
+		return err
+	}
+	if p.Dumpable == 1 {
+		if _, err := n.tracee.Syscall(at, unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1); err != nil {
+			return err
+		}
+	}
+	for i, m := range p.Threads {
+		tid := n.threads[i].TID
+		if err := ptrace.SetXState(tid, m.XState); err != nil {
+			return fmt.Errorf("extended state of thread %d: %w", m.TID, err)
+		}
+		if err := ptrace.SetSigmask(tid, m.Sigmask); err != nil {
+			return fmt.Errorf("signal mask of thread %d: %w", m.TID, err)
+		}
+		if err := unix.SchedSetaffinity(tid, &m.Sched.Affinity); err != nil && err != unix.EINVAL { // no such processor here
+			return fmt.Errorf("processors of thread %d: %w", m.TID, err)
+		}
+		if a := (sched.Attr{Policy: uint32(m.Sched.Policy), Nice: int32(m.Sched.Nice)}); a.Policy != sched.Other || a.Nice != 0 {
+			if e := sched.Set(tid, a); e != 0 {
+				return fmt.Errorf("scheduling of thread %d: %w", m.TID, e)
+			}
+		}
+	}
+	for res := range p.Limits {
+		if err := setLimit(n.tracee.TID, res, p.Limits[res]); err != nil {
+			return err
+		}
+	}
+	if p.State == image.Stopped {
+		if err := unix.Kill(n.tracee.TID, unix.SIGSTOP); err != nil {
+			return fmt.Errorf("stop by job control: %w", err)
+		}
+	}
+	return nil
+}
+
+// setLimit sets a resource limit, as far up as this process may: its own hard
+// limit is the most without CAP_SYS_RESOURCE.
+func setLimit(pid, resource int, l unix.Rlimit) error {
+	var now unix.Rlimit
+	if err := unix.Prlimit(pid, resource, nil, &now); err != nil {
+		return fmt.Errorf("resource limit %d: %w", resource, err)
+	}
+	if now == l {
+		return nil
+	}
+	err := unix.Prlimit(pid, resource, &l, nil)
+	if err == unix.EPERM {
+		l.Max = min(l.Max, now.Max)
+		l.Cur = min(l.Cur, l.Max)
+		err = unix.Prlimit(pid, resource, &l, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("resource limit %d: %w", resource, err)
+	}
+	return nil
+}
+
+func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
+	p := n.image
+	b := tracee.NewBatch()
+	b.Call(unix.SYS_SET_ROBUST_LIST, m.RobustList[0], m.RobustList[1])
+	b.Call(unix.SYS_SET_TID_ADDRESS, m.ClearTID)
+	b.Call(unix.SYS_SIGALTSTACK, m.AltStack[:], nil)
+	b.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, m.Name, 0, 0, 0)
+	b.Call(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, m.Sched.TimerSlack, 0, 0, 0)
+	if m.Rseq.Pointer != 0 {
+		b.Call(unix.SYS_RSEQ, m.Rseq.Pointer, m.Rseq.Size, 0, m.Rseq.Signature)
+	}
+	queueSignals(b, p.PID, m.TID, m.Pending)
+	if i == 0 {
+		for _, si := range p.Pending {
+			b.Call(unix.SYS_RT_SIGQUEUEINFO, p.PID, binary.LittleEndian.Uint32(si[:]), si[:])
+		}
+		for w, t := range p.Timers {
+			if t.Value != (unix.Timeval{}) {
+				v := b.PutWords(uint64(t.Interval.Sec), uint64(t.Interval.Usec), uint64(t.Value.Sec), uint64(t.Value.Usec))
+				b.Call(unix.SYS_SETITIMER, w, v, nil)
+			}
+		}
+	}
+	for _, f := range m.Filters {
+		b.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, b.PutWords(uint64(len(f)/8), uint64(b.Put(f))))
+	}
+	credentials(m).Settle(b)
+	if m.PDeathSig != 0 { // credentials that change clear it
+		b.Call(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, m.PDeathSig, 0, 0, 0)
+	}
+	return n.threads[i].Run(b)
+}
+
+// queueSignals has a thread queue its pending signals anew. The kernel lets a
+// process send siginfo of any kind to itself alone.
+func queueSignals(b *tracee.Batch, pid, tid int, pending [][128]byte) {
+	for _, si := range pending {
+		b.Call(unix.SYS_RT_TGSIGQUEUEINFO, pid, tid, binary.LittleEndian.Uint32(si[:]), si[:])
+	}
+}
+
+// zombies ends those that are to be waited for by their parents, the way that
+// they had ended.
+func (r *restore) zombies() error {
+	return r.eachMade(func(n *newProcess) error {
+		if n.image.State != image.Zombie {
+			return nil
+		}
+		ws := unix.WaitStatus(n.image.ExitStatus)
+		b := tracee.NewBatch()
+		b.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, n.image.Comm, 0, 0, 0)
+		if ws.Signaled() {
+			b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, b.PutWords(0), nil, 8)
+			b.Call(unix.SYS_KILL, n.image.PID, int(ws.Signal()))
+		} else {
+			b.Call(unix.SYS_EXIT_GROUP, ws.ExitStatus())
+		}
+		if err := n.tracee.Begin(b); err != nil {
+			return err
+		}
+		for {
+			st, err := ptrace.Wait(n.tracee.TID)
+			if err != nil {
+				return fmt.Errorf("end as a zombie: %w", err)
+			}
+			if !st.Stopped() {
+				break
+			}
+			sig := 0
+			if st.Event() == 0 {
+				sig = st.Signal()
+			}
+			if err := ptrace.Continue(n.tracee.TID, sig); err != nil {
+				return fmt.Errorf("end as a zombie: %w", err)
+			}
+		}
+		// Its end raised a signal in the parent, which has had it long ago.
+		if parent := r.procs[n.image.Parent]; parent != nil && n.image.ExitSignal > 0 {
+			d := tracee.NewBatch()
+			d.Try(unix.SYS_RT_SIGTIMEDWAIT, d.PutWords(1<<(n.image.ExitSignal-1)), nil, d.PutWords(0, 0), 8)
+			if err := parent.tracee.Run(d); err != nil {
+				return err
+			}
+		}
+		delete(r.procs, n.image.PID)
+		return nil
+	})
+}
+
+// setLastPID has new processes get numbers above those that were given before
+// the checkpoint. The host's file speaks of the namespace of who writes to it.
+func (r *restore) setLastPID() error {
+	fd, err := unix.Open("/proc/sys/kernel/ns_last_pid", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // a kernel without it: numbers start lower
+	}
+	defer unix.Close(fd)
+	b := tracee.NewBatch()
+	b.ReceiveFDs(1)
+	text := fmt.Sprint(r.tree.LastPID)
+	b.Try(unix.SYS_WRITE, 0, text, len(text))
+	b.Call(unix.SYS_CLOSE, 0)
+	if err := r.target.Init.Do(b, fd); err != nil {
+		return fmt.Errorf("set the last process number: %w", err)
+	}
+	return nil
+}

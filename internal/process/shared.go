@@ -1,0 +1,97 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/image"
+)
+
+// readShared copies the objects that shared mappings without a file show, each
+// once: anonymous shared memory, and files that have no name any more.
+func (l *Live) readShared() ([]*image.Shared, error) {
+	type key struct{ dev, ino uint64 }
+	seen := map[key]bool{}
+	var out []*image.Shared
+	for _, p := range l.order {
+		for i := range p.memory.VMAs() {
+			v := &p.memory.VMAs()[i]
+			if v.Kind != image.SharedAnonymous || seen[key{v.Dev, v.Ino}] {
+				continue
+			}
+			seen[key{v.Dev, v.Ino}] = true
+			s, err := copyShared(p, v)
+			if err != nil {
+				for _, o := range out {
+					_ = o.Close()
+				}
+				return nil, fmt.Errorf("copy shared memory at %#x of %s: %w", v.Start, describe(p), err)
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// copyShared copies what is populated of one object.
+func copyShared(p *liveProcess, v *image.VMA) (*image.Shared, error) {
+	path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.host, v.Start, v.End)
+	from, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(from)
+	var st unix.Stat_t
+	if err := unix.Fstat(from, &st); err != nil {
+		return nil, err
+	}
+	to, err := unix.MemfdCreate("shared", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	s := &image.Shared{Dev: v.Dev, Ino: v.Ino, Size: st.Size, FD: to, Name: v.Path}
+	if err := unix.Ftruncate(to, st.Size); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if err := CopyData(to, from, st.Size); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// CopyData copies the parts of a file that hold data to the same places of
+// another one.
+func CopyData(to, from int, size int64) error {
+	for at := int64(0); at < size; {
+		start, err := unix.Seek(from, at, unix.SEEK_DATA)
+		if err == unix.ENXIO {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("seek data: %w", err)
+		}
+		end, err := unix.Seek(from, start, unix.SEEK_HOLE)
+		if err != nil {
+			return fmt.Errorf("seek hole: %w", err)
+		}
+		if _, err := unix.Seek(to, start, unix.SEEK_SET); err != nil {
+			return err
+		}
+		for start < end {
+			n, err := unix.Sendfile(to, from, &start, int(min(end-start, 1<<30)))
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("copy: %w", err)
+			}
+			if n == 0 {
+				return nil // it became shorter
+			}
+		}
+		at = end
+	}
+	return nil
+}

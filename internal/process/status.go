@@ -1,0 +1,73 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+)
+
+// status is what is needed of /proc/TID/status (proc_pid_status(5)).
+type status struct {
+	inner  int // the thread's number in its own pid namespace
+	leader int // of its process, on the host
+}
+
+// readStatus reads a thread's status by its number on the host.
+func readStatus(tid int) (status, error) {
+	var buf [4096]byte
+	path := fmt.Sprintf("/proc/%d/status", tid)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return status{}, fmt.Errorf("open %s: %w", path, err)
+	}
+	n, err := unix.Read(fd, buf[:])
+	_ = unix.Close(fd)
+	if err != nil {
+		return status{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	s, err := parseStatus(buf[:n])
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+func parseStatus(text []byte) (s status, err error) {
+	if s.leader, err = lastNumber(text, "\nTgid:"); err != nil {
+		return s, err
+	}
+	s.inner, err = lastNumber(text, "\nNSpid:")
+	return s, err
+}
+
+// lastNumber returns the last number of a line. The name, the first line, may
+// hold any text but no newline.
+func lastNumber(text []byte, key string) (int, error) {
+	i := bytes.Index(text, []byte(key))
+	if i < 0 {
+		return 0, fault.New(fault.Internal, "no line %q", key[1:])
+	}
+	line, _, _ := bytes.Cut(text[i+len(key):], []byte{'\n'})
+	fields := bytes.Fields(line)
+	if len(fields) == 0 {
+		return 0, fault.New(fault.Internal, "nothing in line %q", key[1:])
+	}
+	return number(fields[len(fields)-1])
+}
+
+func number(b []byte) (int, error) {
+	v := 0
+	for _, c := range b {
+		if c < '0' || c > '9' || v > 1<<40 {
+			return 0, fault.New(fault.Internal, "%q is no number", b)
+		}
+		v = v*10 + int(c-'0')
+	}
+	if len(b) == 0 {
+		return 0, fault.New(fault.Internal, "no number")
+	}
+	return v, nil
+}

@@ -1,0 +1,301 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/ptrace"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// patience is how long a thread may take to stop.
+const patience = 50 * time.Millisecond
+
+// errUnstoppable is the cause of a stop that failed over a thread that does
+// not stop now but may a little later.
+var errUnstoppable = errors.New("a thread waits in the kernel and does not stop")
+
+// stopTries is how often a stop is tried over a thread that does not stop.
+const stopTries = 3
+
+// Stop stops every thread. If one does not stop, all go on and the error is of
+// kind Uncapturable.
+func (l *Live) Stop() error {
+	var err error
+	for range stopTries {
+		if err = l.stopOnce(); !errors.Is(err, errUnstoppable) {
+			break
+		}
+		// What it waits for goes on now, so that it can stop, and be let go.
+		if e := l.waitStrays(); e != nil {
+			return errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	l.drop()
+	l.order = l.order[:0]
+	for _, p := range l.procs {
+		l.order = append(l.order, p)
+	}
+	sort.Slice(l.order, func(i, j int) bool { return l.order[i].pid < l.order[j].pid })
+	return nil
+}
+
+func (l *Live) stopOnce() error {
+	l.round++
+	l.stopped = true
+	if err := l.stopAll(); err != nil {
+		return errors.Join(err, l.Resume())
+	}
+	return nil
+}
+
+// stopAll seizes and interrupts until a look at the cgroup shows no thread that
+// does not stand. Threads that stand start no others, so it ends.
+func (l *Live) stopAll() error {
+	var started []*seized
+	for {
+		tids, err := l.tasks()
+		if err != nil {
+			return err
+		}
+		started = started[:0]
+		for _, tid := range tids {
+			if tid == l.cfg.Init {
+				continue
+			}
+			if t := l.threads[tid]; t != nil && t.round == l.round {
+				continue
+			}
+			s, err := l.seize(tid)
+			if err != nil {
+				return err
+			}
+			if s != nil {
+				started = append(started, s)
+			}
+		}
+		if len(started) == 0 {
+			return nil
+		}
+		for i, s := range started {
+			if err := l.await(s); err != nil {
+				l.abandon(started[i:])
+				return err
+			}
+		}
+	}
+}
+
+// seized is a thread that was told to stop.
+type seized struct {
+	tid   int
+	known *liveThread // nil: a new one
+	boost boost
+}
+
+// seize tells a thread to stop. Nil without an error: it has ended.
+func (l *Live) seize(tid int) (*seized, error) {
+	if i := slices.Index(l.strays, tid); i >= 0 { // told already, at an earlier stop
+		l.strays = slices.Delete(l.strays, i, i+1)
+		return &seized{tid: tid, known: l.threads[tid]}, nil
+	}
+	s := &seized{tid: tid, known: l.threads[tid]}
+	if l.cfg.Realtime {
+		s.boost.raise(tid)
+	}
+	err := ptrace.Seize(tid, tracee.OptionsLive)
+	if err == nil {
+		err = ptrace.Interrupt(tid)
+	}
+	switch {
+	case err == nil:
+		return s, nil
+	case err == unix.ESRCH || err == unix.EPERM && ended(tid):
+		return nil, nil
+	case err == unix.EPERM:
+		s.boost.lower(tid)
+		return nil, fault.New(fault.Uncapturable, "thread %d is traced by another process inside (a debugger), or belongs to the kernel", tid).
+			WithHint("end the debugger, or detach it, and try again")
+	}
+	return nil, fmt.Errorf("seize thread %d: %w", tid, err)
+}
+
+// ended reports whether a thread is gone, or as good as gone.
+func ended(tid int) bool {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/stat", tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	var buf [2048]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return true
+	}
+	s, err := parseStat(buf[:n])
+	return err != nil || s.state == 'Z' || s.state == 'X'
+}
+
+// await waits until a thread stands, and reads its registers.
+func (l *Live) await(s *seized) error {
+	st, err := l.wait(s.tid, patience)
+	if err == unix.EINTR {
+		return fault.New(fault.Uncapturable, "stop thread %d: %w", s.tid, errUnstoppable).
+			WithHint("it may wait for a child that shares its memory (vfork), or for a device; try again")
+	}
+	if err == unix.ECHILD || err == nil && !st.Stopped() {
+		return nil // it ended
+	}
+	if err != nil {
+		return fmt.Errorf("wait for thread %d: %w", s.tid, err)
+	}
+	t := s.known
+	if t == nil {
+		if t, err = l.meet(s.tid); err != nil {
+			_ = ptrace.Detach(s.tid, 0)
+			s.boost.lower(s.tid)
+			return err
+		}
+	}
+	t.round, t.boost = l.round, s.boost
+	t.process.round = l.round
+	t.deliver = 0
+	t.jobStop = st.Event() == unix.PTRACE_EVENT_STOP && st.Signal() != int(unix.SIGTRAP)
+	if st.Event() == 0 { // it stopped on its way to a signal's delivery
+		t.deliver = st.Signal()
+		if t.pending, err = ptrace.PendingSignal(s.tid); err != nil {
+			return fmt.Errorf("signal of thread %d: %w", s.tid, err)
+		}
+	}
+	if err := ptrace.GetRegs(s.tid, &t.regs.PtraceRegs); err != nil {
+		return fmt.Errorf("registers of thread %d: %w", s.tid, err)
+	}
+	t.tracee = tracee.Stopped(s.tid, t.regs)
+	return nil
+}
+
+// wait waits for a thread to change, at most for d; then the error is EINTR.
+// Other signals interrupt the wait too, the runtime's own among them.
+func (l *Live) wait(tid int, d time.Duration) (st ptrace.Status, err error) {
+	l.alarm.set(d)
+	defer l.alarm.set(0)
+	for start := time.Now(); ; {
+		st, err = ptrace.WaitInterruptible(tid)
+		if err != unix.EINTR || time.Since(start) >= d {
+			return st, err
+		}
+	}
+}
+
+// abandon lets go of threads that were told to stop and have no record. A
+// thread that does not stop keeps our mark; it is let go when it does.
+func (l *Live) abandon(ss []*seized) {
+	for _, s := range ss {
+		if st, ok, err := ptrace.TryWait(s.tid); err == nil && ok && st.Stopped() {
+			sig := 0
+			if st.Event() == 0 {
+				sig = st.Signal()
+			}
+			_ = ptrace.Detach(s.tid, sig)
+		} else {
+			l.strays = append(l.strays, s.tid)
+		}
+		s.boost.lower(s.tid)
+	}
+}
+
+// strayPatience is how long a thread that did not stop in time may take to
+// stop after all.
+const strayPatience = 5 * time.Second
+
+// waitStrays waits for threads that were told to stop and did not, and lets
+// them go. Until it has, they would stand as soon as they can.
+func (l *Live) waitStrays() error {
+	for len(l.strays) > 0 {
+		tid := l.strays[0]
+		st, err := l.wait(tid, strayPatience)
+		if err == unix.EINTR {
+			return fault.New(fault.Uncapturable, "thread %d waits in the kernel and has not stopped for %v", tid, strayPatience).
+				WithHint("the sandbox goes on; the thread itself stops as soon as it can and goes on with the next checkpoint")
+		}
+		if err == nil && st.Stopped() {
+			sig := 0
+			if st.Event() == 0 {
+				sig = st.Signal()
+			}
+			_ = ptrace.Detach(tid, sig)
+		}
+		l.strays = l.strays[1:]
+	}
+	return nil
+}
+
+// tasks lists the threads of the cgroup.
+func (l *Live) tasks() ([]int, error) {
+	n := 0
+	for {
+		if n == len(l.buf) {
+			l.buf = append(l.buf, make([]byte, len(l.buf))...)
+		}
+		k, err := unix.Pread(l.cfg.Threads, l.buf[n:], int64(n))
+		if err != nil {
+			return nil, fmt.Errorf("list threads: %w", err)
+		}
+		if k == 0 {
+			break
+		}
+		n += k
+	}
+	l.tids = l.tids[:0]
+	v, any := 0, false
+	for _, c := range l.buf[:n] {
+		if c >= '0' && c <= '9' {
+			v, any = v*10+int(c-'0'), true
+		} else if any {
+			l.tids = append(l.tids, v)
+			v, any = 0, false
+		}
+	}
+	return l.tids, nil
+}
+
+// Resume lets every thread go on as it was.
+func (l *Live) Resume() error {
+	var first error
+	for _, t := range l.threads {
+		if t.round != l.round || t.tracee == nil {
+			continue
+		}
+		err := t.tracee.SetRegisters(l.resumeRegisters(t))
+		if err == nil {
+			t.boost.lower(t.host)
+			err = ptrace.Detach(t.host, t.deliver)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) && first == nil { // killed meanwhile: nobody to let go
+			first = fmt.Errorf("let thread %d go on: %w", t.tid, err)
+		}
+		t.tracee = nil
+	}
+	l.stopped = false
+	return first
+}
+
+// resumeRegisters are those that a thread goes on with. A stop makes calls that
+// are never restarted return EINTR, though no signal came: they are entered
+// again, so that the stop is not felt.
+func (l *Live) resumeRegisters(t *liveThread) tracee.Registers {
+	r := t.regs
+	if _, in := r.InSyscall(); in && r.Result() == -int64(unix.EINTR) && t.deliver == 0 && !t.signalled {
+		r.Rewind()
+	}
+	return r
+}

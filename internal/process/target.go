@@ -1,0 +1,49 @@
+package process
+
+import (
+	"time"
+
+	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/process/descriptor"
+	"github.com/sandtree/sandtree/internal/process/memory"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// Init runs batches in an incarnation's PID 1.
+type Init interface {
+	Do(b *tracee.Batch, fds ...int) error
+}
+
+// Target is an incarnation that a tree is restored in: booted, and without
+// processes so far. Descriptors stay the caller's.
+type Target struct {
+	Init Init
+	// PIDFD refers to PID 1.
+	PIDFD int
+	// Time is the time namespace of PID 1's children.
+	Time int
+	// Cgroup is the directory of the version 2 cgroup; Enter puts a process
+	// into those of version 1, and may be nil.
+	Cgroup int
+	Enter  func(pid int) error
+	// Root is the root directory.
+	Root  int
+	Walls *confine.Walls
+	// Session gives the inner ends of the sessions' pipes.
+	Session func(id string, stream int) (fd int, ok bool)
+	// Zygote gives the zygote of a lineage.
+	Zygote func(key int) *memory.Zygote
+	// Live is for following the restored processes.
+	Live Config
+}
+
+// RestoreStages is how long the parts of a restore took.
+type RestoreStages []Stage
+
+func (s *RestoreStages) add(name string, since *time.Time) {
+	now := time.Now()
+	*s = append(*s, Stage{name, now.Sub(*since)})
+	*since = now
+}
+
+type opened = descriptor.Opened
