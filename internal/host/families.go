@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/host/control"
 	"github.com/sandtree/sandtree/internal/host/idrange"
@@ -95,25 +97,27 @@ func (fs *families) ensure(ctx context.Context, req control.EnsureFamilyRequest)
 		return control.Family{}, nil, err
 	}
 	defer s.give()
-	f := s.family
-	switch {
-	case f == nil:
-		if f, err = fs.start(ctx, req); err != nil {
-			return control.Family{}, nil, err
+	if f := s.family; f != nil {
+		if !slices.Equal(f.layers, req.Layers) {
+			return control.Family{}, nil, fault.New(fault.Conflict, "family %s runs with other layers", f.id).
+				WithHint("remove its sandboxes first")
 		}
-		if err := fs.fill(s, f); err != nil {
-			return control.Family{}, nil, errors.Join(err, fs.clean(f))
+		sock, err := f.client(ctx)
+		if err == nil || !f.gone() {
+			return f.describe(), sock, err
 		}
-		f.logger(fs.host.log).Info("family started")
-	case !slices.Equal(f.layers, req.Layers):
-		return control.Family{}, nil, fault.New(fault.Conflict, "family %s runs with other layers", f.id).
-			WithHint("remove its sandboxes first")
+		fs.bury(s) // its watch had no turn yet
 	}
-	sock, err := f.client(ctx)
+	f, err := fs.start(ctx, req)
 	if err != nil {
 		return control.Family{}, nil, err
 	}
-	return f.describe(), sock, nil
+	if err := fs.fill(s, f); err != nil {
+		return control.Family{}, nil, errors.Join(err, fs.clean(f))
+	}
+	f.logger(fs.host.log).Info("family started")
+	sock, err := f.client(ctx)
+	return f.describe(), sock, err
 }
 
 // watch cleans up after a supervisor that dies by itself.
@@ -121,17 +125,24 @@ func (fs *families) watch(s *slot, f *family) {
 	<-f.process.Done()
 	s.turn <- struct{}{}
 	defer s.give()
-	if s.family != f {
-		return // it was ended in order
+	if s.family == f { // else it was ended in order, or is buried
+		fs.bury(s)
 	}
-	log := f.logger(fs.host.log)
+}
+
+// bury cleans up after the dead supervisor in a slot that the caller holds,
+// and tells the node.
+func (fs *families) bury(s *slot) {
+	f := s.family
+	f.process.Signal(unix.SIGKILL) // one without its connection is on its way
 	reason := f.process.Reason()
+	log := f.logger(fs.host.log)
 	log.Error("supervisor died; its sandboxes are lost", "reason", reason)
 	if err := fs.clean(f); err != nil {
 		log.Error("clean up after a supervisor", "error", err)
 	}
 	fs.empty(s)
-	fs.host.node.notify(control.EventSupervisorDied, control.SupervisorDied{Family: f.id, Reason: reason})
+	fs.host.node.notify(control.EventSupervisorDied, control.SupervisorDied{Family: f.id, PID: f.process.PID(), Reason: reason})
 }
 
 // finish ends a family, if it runs, and gives its ids back.

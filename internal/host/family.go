@@ -192,6 +192,17 @@ func (f *family) client(ctx context.Context) (*os.File, error) {
 	return theirs, nil
 }
 
+// gone tells whether the supervisor has closed its connection, which it does
+// at its end only.
+func (f *family) gone() bool {
+	select {
+	case <-f.supervisor.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // clean ends what still runs of a family and removes what it has on the host.
 // It does all that can be done, whatever fails.
 func (fs *families) clean(f *family) error {

@@ -689,7 +689,7 @@ func TestFamiliesSideBySide(t *testing.T) {
 				} else if err == nil {
 					_, err = try[wire.None](d, control.VerbEndFamily, control.FamilyRequest{Family: id})
 				}
-				// The other caller may have ended it just now.
+				// The other caller may have killed it while it started.
 				if err != nil && !fault.Is(err, fault.Unavailable) {
 					t.Errorf("%s: %v", id, err)
 				}

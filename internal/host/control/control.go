@@ -108,8 +108,13 @@ type FamilyStats struct {
 
 // SupervisorDied reports a family that ended though nobody asked. All that it
 // had is cleaned up by then; its sandboxes are lost.
+//
+// The event may come after the reply to an EnsureFamilyRequest that has
+// started the family again: PID, as in [Family], says which supervisor is
+// meant.
 type SupervisorDied struct {
 	Family string `json:"family"`
+	PID    int    `json:"pid"`
 	Reason string `json:"reason"`
 }
 
