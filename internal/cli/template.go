@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -40,6 +41,9 @@ its own. Without --setuid no program inside gains privilege by a setuid bit.`,
     --workdir /srv --memory 4G --cpus 2 --pids 2000 --disk 10G`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cfg.Image == "" {
+				return usageError(cmd, errors.New("--image is needed"))
+			}
 			cfg.Name = args[0]
 			var err error
 			if cfg.Env, err = environment(env); err != nil {
@@ -68,7 +72,6 @@ its own. Without --setuid no program inside gains privilege by a setuid bit.`,
 	f.StringVarP(&cfg.Dir, "workdir", "w", "", "directory that commands start in (default: the image's)")
 	f.BoolVar(&cfg.Setuid, "setuid", false, "let setuid programs, such as sudo, gain privilege inside")
 	limits.register(cmd)
-	_ = cmd.MarkFlagRequired("image")
 	_ = cmd.RegisterFlagCompletionFunc("image", inv.completeImage)
 	return cmd
 }
