@@ -26,6 +26,11 @@ import (
 type body struct {
 	holder *exec.Cmd
 	root   int
+	// between is what a restore does between Install and Complete, such as
+	// controlling terminals; leads is the terminal of each process, if any.
+	between func(o *Opened, all []*restored)
+	leads   []int
+	masters map[string]int // of restored sessions, by id
 }
 
 const bodyScript = `set -e
@@ -68,7 +73,7 @@ func newBody(t *testing.T) *body {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(root) })
-	return &body{c, root}
+	return &body{holder: c, root: root, masters: map[string]int{}}
 }
 
 // path is a path of the body as this process reaches it.
@@ -304,6 +309,7 @@ func (b *body) restoreAll(t *testing.T, r *Result) (all []*restored) {
 		if term.SessionID != "" {
 			fd := o.TakeMaster(i)
 			masters++
+			b.masters[term.SessionID] = fd
 			t.Cleanup(func() { _ = unix.Close(fd) })
 		}
 	}
@@ -326,9 +332,16 @@ func (b *body) restoreAll(t *testing.T, r *Result) (all []*restored) {
 		socks, controls = append(socks, sock), append(controls, in.Control)
 		all = append(all, v)
 	}
+	if b.between != nil {
+		b.between(o, all)
+	}
 	for i, v := range all {
 		batch := tracee.NewBatch()
-		in, err := o.Complete(batch, Completion{Table: r.Tables[i], PIDFD: v.pidfd, Terminal: -1, Control: controls[i]})
+		leads := -1
+		if b.leads != nil {
+			leads = b.leads[i]
+		}
+		in, err := o.Complete(batch, Completion{Table: r.Tables[i], PIDFD: v.pidfd, Terminal: leads, Control: controls[i]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -434,6 +447,14 @@ func describe(t *testing.T, pid, n int) string {
 		name, value, _ := strings.Cut(strings.TrimSpace(l), ":")
 		switch name {
 		case "mnt_id", "ino", "eventfd-id", "scm_fds":
+		case "flags":
+			// O_LARGEFILE means nothing to 64-bit programs, and TIOCGPTPEER
+			// leaves it out.
+			n, err := strconv.ParseInt(strings.TrimSpace(value), 8, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep = append(keep, fmt.Sprintf("flags%#o", n&^0o100000))
 		case "tfd":
 			f := strings.Fields(value)
 			keep = append(keep, "tfd "+strings.Join(f[:5], " "))
