@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -409,4 +410,47 @@ func FuzzApply(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSparseTars reads what tar(1) makes of a sparse file, in both formats.
+func TestSparseTars(t *testing.T) {
+	src := t.TempDir()
+	f, err := os.Create(filepath.Join(src, "sparse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, off := range []int64{0, 70 << 20, 90<<20 + 3} {
+		if _, err := f.WriteAt([]byte("data"), off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Truncate(100<<20 + 1); err != nil {
+		t.Fatal(err)
+	}
+	want := erofstest.Read(t, src, nil)
+	for _, format := range []string{"gnu", "posix"} {
+		out, err := exec.Command("tar", "-C", src, "--sparse", "--format="+format, "--numeric-owner", "-c", "sparse").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newStack(t)
+		if _, err := s.Apply(t.Context(), bytes.NewReader(out)); err != nil {
+			t.Fatal(err)
+		}
+		path := write(t, s.View())
+		if st, err := os.Stat(path); err != nil || st.Size() > 1<<20 {
+			t.Errorf("%s: image of %d bytes, %v", format, st.Size(), err)
+		}
+		got := erofstest.Read(t, erofstest.Mount(t, path), nil)
+		if format == "gnu" { // which has whole seconds alone
+			w := want["sparse"]
+			w.Nsec = 0
+			if got["sparse"] != w {
+				t.Errorf("got %+v\nwant %+v", got["sparse"], w)
+			}
+		} else if got["sparse"] != want["sparse"] {
+			t.Errorf("got %+v\nwant %+v", got["sparse"], want["sparse"])
+		}
+	}
 }

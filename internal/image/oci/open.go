@@ -75,8 +75,10 @@ func openFile(ctx context.Context, f *os.File, tmp string, want Want) (*Image, e
 	case !st.Mode().IsRegular():
 		return nil, fault.New(fault.Invalid, "neither a directory nor a regular file")
 	}
-	whole := func() io.ReadCloser { return io.NopCloser(io.NewSectionReader(f, 0, st.Size())) }
-	archive, compressed, err := looksLike(ctx, whole())
+	whole := func() io.ReadCloser {
+		return io.NopCloser(contextReader{ctx, io.NewSectionReader(f, 0, st.Size())})
+	}
+	archive, compressed, err := looksLike(whole())
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +89,7 @@ func openFile(ctx context.Context, f *os.File, tmp string, want Want) (*Image, e
 	}
 	plain := f
 	if compressed {
-		if plain, err = unpack(ctx, whole(), tmp); err != nil {
+		if plain, err = unpack(whole(), tmp); err != nil {
 			return nil, err
 		}
 	}
@@ -103,6 +105,19 @@ func openFile(ctx context.Context, f *os.File, tmp string, want Want) (*Image, e
 		img.close = func() error { return errors.Join(plain.Close(), f.Close()) }
 	}
 	return img, nil
+}
+
+// contextReader ends with the context.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, classify(err)
+	}
+	return c.r.Read(p)
 }
 
 // openDir opens a layout's directory.
@@ -139,7 +154,7 @@ var archiveName = regexp.MustCompile(`^(blobs|oci-layout|index\.json|manifest\.j
 
 // looksLike reads a tar until it is clear whether it is an archive of an image
 // or a root file system: the latter has names that no archive has.
-func looksLike(ctx context.Context, r io.ReadCloser) (archive, compressed bool, err error) {
+func looksLike(r io.Reader) (archive, compressed bool, err error) {
 	s := &checked{r: r}
 	plain, end, err := decompress(s)
 	if err != nil {
@@ -148,9 +163,6 @@ func looksLike(ctx context.Context, r io.ReadCloser) (archive, compressed bool, 
 	defer end()
 	_, compressed = plain.(damaged)
 	for t := tar.NewReader(plain); ; {
-		if err := ctx.Err(); err != nil {
-			return false, false, err
-		}
 		h, err := t.Next()
 		if err == io.EOF {
 			return false, compressed, nil
@@ -170,7 +182,7 @@ func looksLike(ctx context.Context, r io.ReadCloser) (archive, compressed bool, 
 }
 
 // unpack decompresses into a file without a name.
-func unpack(ctx context.Context, r io.ReadCloser, tmp string) (*os.File, error) {
+func unpack(r io.Reader, tmp string) (*os.File, error) {
 	plain, end, err := decompress(r)
 	if err != nil {
 		return nil, err
@@ -181,12 +193,10 @@ func unpack(ctx context.Context, r io.ReadCloser, tmp string) (*os.File, error) 
 		return nil, err
 	}
 	err = os.Remove(f.Name())
-	for err == nil {
-		if err = ctx.Err(); err == nil {
-			_, err = io.CopyN(f, plain, 16<<20)
-		}
+	if err == nil {
+		_, err = io.Copy(f, plain)
 	}
-	if err != io.EOF {
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
