@@ -38,7 +38,7 @@ import (
 // write reaches the snapshot. That is why a checkpoint is a snapshot, and a
 // rollback is a clone of it with a root of its own, beside which the old one
 // dies. Snapshots do not depend on the uppers they came from, or on each
-// other: any may be removed at any time, when nothing is open in it any more.
+// other: any may be removed at any time.
 //
 // # A worked example
 //
@@ -113,7 +113,8 @@ type Store interface {
 	Clone(snapshot, upper string, q Quota) error
 	// Remove deletes an upper or snapshot. It returns at once: the id is
 	// refused from then on, and the space is freed in the background, at a
-	// pace that others do not feel. Nothing may be open in it any more.
+	// pace that others do not feel. Files and mounts that are open in it stay
+	// as they are, and keep the space until they are closed.
 	Remove(id string) error
 
 	// Layers is the number of layers.
@@ -123,7 +124,7 @@ type Store interface {
 	// maps them pins no upper. The caller closes it.
 	LayerFD(i int) (fd int, err error)
 	// SnapshotFD is LayerFD for the files of a snapshot that differ from the
-	// layers. It pins the snapshot.
+	// layers.
 	SnapshotFD(snapshot string) (fd int, err error)
 	// Resolve finds the real file that a path in a root made from snapshot
 	// shows ("" for a root that changed nothing), and opens it for reading.
@@ -143,6 +144,8 @@ type Store interface {
 
 	// Close stops background work and releases the store's descriptors. What
 	// was removed and not yet freed is freed by the next store opened there.
+	// No other method may be running, or be called afterwards; roots that are
+	// mounted live on.
 	Close() error
 }
 

@@ -24,7 +24,18 @@ const (
 	// commitAfter is how long it waits for a commit by others, which wakes the
 	// cleaner, before it makes one itself.
 	commitAfter = 500 * time.Millisecond
+	// heldAfter is when it takes a subvolume that does not go away for one in
+	// which files are open: the kernel keeps those whole until they are closed.
+	heldAfter = 3 * time.Second
+	// pollHeldEvery is how often it looks after those.
+	pollHeldEvery = 2 * time.Second
 )
+
+// cleaning is a subvolume that was deleted and is not yet freed.
+type cleaning struct {
+	id    uint64
+	since time.Time
+}
 
 // reaper deletes removed subvolumes in the background.
 type reaper struct {
@@ -42,9 +53,10 @@ type reaper struct {
 	quotas []btrfs.QgroupID // dropped; to be removed when they are empty
 
 	// Of the goroutine alone.
-	members  []btrfs.QgroupID // the groups of subvolumes that are gone
-	cleaning []uint64         // ids of subvolumes that the cleaner has in hand
-	since    time.Time
+	members   []btrfs.QgroupID // the groups of subvolumes that are gone
+	cleaning  []cleaning       // what the cleaner has in hand
+	held      []cleaning       // what open files keep from it
+	committed time.Time
 }
 
 func newReaper(pool int, log *slog.Logger) *reaper {
@@ -116,8 +128,8 @@ func (r *reaper) run() {
 	defer close(r.done)
 	for {
 		var poll <-chan time.Time
-		if r.step() {
-			poll = time.After(pollEvery)
+		if again := r.step(); again > 0 {
+			poll = time.After(again)
 		}
 		select {
 		case <-r.quit:
@@ -128,14 +140,15 @@ func (r *reaper) run() {
 	}
 }
 
-// step does what can be done now, and reports whether to look again soon.
-func (r *reaper) step() (again bool) {
+// step does what can be done now, and says when to look again; 0 is when
+// something changes.
+func (r *reaper) step() (again time.Duration) {
 	if r.holds.Load() > 0 {
-		return false // release nudges
+		return 0 // release nudges
 	}
 	if err := r.collect(); err != nil {
 		r.log.Warn("rootfs: watch the deletion of subvolumes", "err", err)
-		r.cleaning = nil
+		r.cleaning, r.held = nil, nil
 	}
 	for len(r.cleaning) < atOnce && r.holds.Load() == 0 {
 		name, ok := r.next()
@@ -147,35 +160,58 @@ func (r *reaper) step() (again bool) {
 			r.log.Warn("rootfs: delete a removed subvolume", "name", name, "err", err)
 		}
 	}
-	if len(r.cleaning) == 0 && r.holds.Load() == 0 {
-		r.removeQuotas()
+	switch {
+	case len(r.cleaning) > 0:
+		return pollEvery
+	case r.holds.Load() > 0:
+		return 0
 	}
-	return len(r.cleaning) > 0
+	r.removeQuotas()
+	if len(r.held) > 0 {
+		return pollHeldEvery
+	}
+	return 0
 }
 
 // collect forgets the subvolumes that the cleaner is done with.
 func (r *reaper) collect() error {
-	left := r.cleaning[:0]
-	for _, id := range r.cleaning {
-		there, err := btrfs.Exists(r.pool, id)
-		if err != nil {
-			return err
-		}
-		if there {
-			left = append(left, id)
+	held, err := r.remaining(r.held)
+	if err != nil {
+		return err
+	}
+	left, err := r.remaining(r.cleaning)
+	if err != nil {
+		return err
+	}
+	r.cleaning, r.held = left[:0], held
+	for _, c := range left {
+		if time.Since(c.since) > heldAfter {
+			r.held = append(r.held, c)
 		} else {
-			r.members = append(r.members, btrfs.QgroupID(id))
+			r.cleaning = append(r.cleaning, c)
 		}
 	}
-	if len(left) < len(r.cleaning) {
-		r.since = time.Now()
-	}
-	r.cleaning = left
-	if len(left) > 0 && time.Since(r.since) > commitAfter {
-		r.since = time.Now()
+	if len(r.cleaning) > 0 && time.Since(r.committed) > commitAfter {
+		r.committed = time.Now()
 		return btrfs.Sync(r.pool)
 	}
 	return nil
+}
+
+// remaining returns those of cs that are still there.
+func (r *reaper) remaining(cs []cleaning) (left []cleaning, err error) {
+	for _, c := range cs {
+		there, err := btrfs.Exists(r.pool, c.id)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			left = append(left, c)
+		} else {
+			r.members = append(r.members, btrfs.QgroupID(c.id))
+		}
+	}
+	return left, nil
 }
 
 // next takes the oldest name that nobody pins off the queue.
@@ -211,10 +247,11 @@ func (r *reaper) delete(name string) error {
 	if err != nil {
 		return err
 	}
+	now := time.Now()
 	if len(r.cleaning) == 0 {
-		r.since = time.Now()
+		r.committed = now
 	}
-	r.cleaning = append(r.cleaning, info.ID)
+	r.cleaning = append(r.cleaning, cleaning{info.ID, now})
 	return nil
 }
 

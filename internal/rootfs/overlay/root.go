@@ -30,7 +30,9 @@ func (s *Store) mountRoot(id string) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	u.mu.Lock()
+	if err := u.lock(); err != nil {
+		return -1, err
+	}
 	defer u.mu.Unlock()
 	if u.mounted {
 		return -1, fault.New(fault.Conflict, "the upper was mounted before")

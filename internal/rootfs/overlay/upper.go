@@ -20,9 +20,21 @@ type upper struct {
 	mu      sync.Mutex
 	snap    *btrfs.Request
 	mounted bool
+	removed bool // and closed
+}
+
+// lock takes the upper for an operation, unless it was removed meanwhile.
+func (u *upper) lock() error {
+	u.mu.Lock()
+	if u.removed {
+		u.mu.Unlock()
+		return fault.New(fault.NotFound, "it was just removed")
+	}
+	return nil
 }
 
 func (u *upper) close() {
+	u.removed = true
 	unix.Close(u.fd)
 	u.snap.Close()
 }
@@ -186,7 +198,9 @@ func (s *Store) snapshot(id, snapshot string) error {
 	if err != nil {
 		return err
 	}
-	u.mu.Lock()
+	if err := u.lock(); err != nil {
+		return err
+	}
 	defer u.mu.Unlock()
 	return u.snap.Snapshot(u.fd, s.pool, snapshot, true)
 }

@@ -1,6 +1,7 @@
 package rootfstest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -155,7 +156,7 @@ func hold(e *env) {
 	r.Do(func() error { _, err := Fill(r.Path("/x"), 8<<20); return err })
 	r.Close()
 	e.must(e.s.Presync())
-	bytes := func() int64 {
+	used := func() int64 {
 		u, err := e.s.QuotaUsage(q)
 		e.must(err)
 		return u.Bytes
@@ -169,11 +170,71 @@ func hold(e *env) {
 	}
 	e.s.Release()
 	e.must(e.s.Presync())
-	if n := bytes(); n < 8<<20 {
+	if n := used(); n < 8<<20 {
 		e.t.Errorf("%d bytes are left of 8 MiB that were removed under a hold", n)
 	}
 	e.s.Release()
-	e.eventually("the bytes are freed", func() bool { return bytes() < 1<<20 })
+	e.eventually("the bytes are freed", func() bool { return used() < 1<<20 })
+}
+
+// stillOpen removes what is in use: it goes on for those who have it open, and
+// is in nobody's way.
+func stillOpen(e *env) {
+	q, err := e.s.NewQuota(0)
+	e.must(err)
+	content := bytes.Repeat([]byte("sandtree"), 1<<20)
+	var roots []Root
+	for i := range 8 { // more than are deleted at a time
+		id := fmt.Sprintf("sb.%d", i)
+		e.must(e.s.CreateUpper(id, q))
+		fd, err := e.s.MountRoot(id)
+		e.must(err)
+		r := NewRoot(e.t, fd)
+		e.write(r, "/f", string(content))
+		roots = append(roots, r)
+	}
+	e.must(e.s.Presync())
+	e.must(e.s.Snapshot("sb.0", "cp-1"))
+	fd, err := e.s.SnapshotFD("cp-1")
+	e.must(err)
+	f := e.openFile(NewRoot(e.t, fd), "/f", os.O_RDONLY)
+	e.must(unix.Close(fd))
+	e.must(e.s.Remove("cp-1"))
+	for i := range 8 {
+		e.must(e.s.Remove(fmt.Sprintf("sb.%d", i)))
+	}
+	// One that is not in use is freed beside them.
+	other, err := e.s.NewQuota(0)
+	e.must(err)
+	e.must(e.s.CreateUpper("other", other))
+	e.must(e.s.Remove("other"))
+	e.must(e.s.DropQuota(other))
+	if other != 0 {
+		e.eventually("another upper is freed", func() bool {
+			_, err := e.s.QuotaUsage(other)
+			return fault.Is(err, fault.NotFound)
+		})
+	}
+	// Not from the cache.
+	e.must(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	if read(f) != string(content) {
+		e.t.Error("a file of a removed snapshot changed while it was open")
+	}
+	e.wantFile(roots[3], "/f", string(content))
+	e.write(roots[3], "/g", "still written to")
+	e.wantFile(roots[3], "/g", "still written to")
+	for _, r := range roots {
+		r.Close()
+	}
+	e.must(f.Close())
+	if q != 0 {
+		e.eventually("all is freed in the end", func() bool {
+			e.must(e.s.Presync()) // or the kernel takes its time
+			u, err := e.s.QuotaUsage(q)
+			e.must(err)
+			return u.Bytes == 0
+		})
+	}
 }
 
 // reopen closes the store under mounted roots, as a killed process does, and
