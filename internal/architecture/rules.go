@@ -22,7 +22,8 @@ var layers = [][]string{
 	{"internal/fault", "internal/version"},
 	{"internal/linux", "internal/failpoint", "internal/wire"},
 	{"internal/tracee"},
-	{"internal/confine", "internal/image", "internal/rootfs", "internal/process", "internal/network"},
+	{"internal/confine"}, // of booted and of restored processes, by the same calls
+	{"internal/image", "internal/rootfs", "internal/process", "internal/network"},
 	{"internal/supervisor/control"},
 	{"internal/sandbox", "internal/tree"},
 	{"internal/engine"},
