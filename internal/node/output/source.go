@@ -126,6 +126,10 @@ func (s *Stream) fill(src *source) {
 		w.close()
 		_ = src.file.Close()
 		s.mu.Lock()
+		if s.terminal {
+			// What is behind the log's end was for the mapping.
+			_ = s.file.Truncate(int64(s.end)) //nolint:gosec // a file offset
+		}
 		src.settled = true
 		s.broadcast()
 		s.mu.Unlock()

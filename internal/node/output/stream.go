@@ -156,9 +156,5 @@ func (s *Stream) Close() error {
 	}
 	s.closed = true
 	s.broadcast()
-	var err error
-	if s.terminal {
-		err = s.file.Truncate(int64(s.end)) //nolint:gosec // a file offset
-	}
-	return errors.Join(err, s.file.Close())
+	return s.file.Close()
 }

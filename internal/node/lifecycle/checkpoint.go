@@ -1,0 +1,485 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/node/id"
+	"github.com/sandtree/sandtree/internal/store"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// Checkpoint takes a checkpoint of a sandbox. The name may be empty.
+func (s *Sandboxes) Checkpoint(ctx context.Context, ref, name string) (control.Checkpoint, error) {
+	if name != "" {
+		if err := checkName("checkpoint", name); err != nil {
+			return control.Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
+		}
+	}
+	b, err := s.find(ctx, ref)
+	if err != nil {
+		return control.Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c, err := s.checkpoint(ctx, b, name)
+	if err != nil {
+		return control.Checkpoint{}, fmt.Errorf("checkpoint of sandbox %q: %w", display(b.record()), err)
+	}
+	return c, nil
+}
+
+// checkpoint takes a checkpoint. b.mu is held exclusively.
+func (s *Sandboxes) checkpoint(ctx context.Context, b *sandbox, name string) (control.Checkpoint, error) {
+	client, err := b.usable()
+	if err != nil {
+		return control.Checkpoint{}, err
+	}
+	rec := store.Checkpoint{ID: id.New(id.Checkpoint), Sandbox: b.record().ID, Name: name, Created: time.Now().UTC()}
+	// The record takes the name before anything stops.
+	if err := s.store.AddCheckpoint(ctx, rec); err != nil {
+		return control.Checkpoint{}, err
+	}
+	c, err := client.Checkpoint(ctx, control.CheckpointRequest{Sandbox: rec.Sandbox, Checkpoint: rec.ID, Name: name})
+	if err != nil {
+		s.undoCheckpoint(ctx, client, rec)
+		return control.Checkpoint{}, err
+	}
+	if _, err := s.update(ctx, b, func(r *store.Sandbox) { r.At = rec.ID }); err != nil {
+		s.log.Error("where a sandbox stands could not be stored", "sandbox", rec.Sandbox, "error", err)
+	}
+	c.Name = name
+	return c, nil
+}
+
+// undoCheckpoint removes a checkpoint that failed, or of which it is unknown
+// whether it did.
+func (s *Sandboxes) undoCheckpoint(ctx context.Context, client *control.Client, rec store.Checkpoint) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	err := client.CheckpointRemove(ctx, control.CheckpointRef{Sandbox: rec.Sandbox, Checkpoint: rec.ID})
+	if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unavailable) {
+		s.log.Error("a failed checkpoint may be left behind", "checkpoint", rec.ID, "error", err)
+	}
+	if err := s.store.RemoveCheckpoint(ctx, rec.ID); err != nil {
+		s.log.Error("a failed checkpoint is left in the store", "checkpoint", rec.ID, "error", err)
+	}
+}
+
+// resolve finds a checkpoint: by id; by name in a sandbox; or, without one, as
+// "SANDBOX/CHECKPOINT" or by a name that only one sandbox has.
+func (s *Sandboxes) resolve(ctx context.Context, sandbox, ref string) (store.Checkpoint, error) {
+	if ref == "" {
+		return store.Checkpoint{}, fault.New(fault.Invalid, "no checkpoint is named")
+	}
+	if before, after, ok := strings.Cut(ref, "/"); ok && sandbox == "" {
+		sandbox, ref = before, after
+	}
+	c, err := s.store.Checkpoint(ctx, ref)
+	byID := err == nil
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return store.Checkpoint{}, err
+	}
+	if sandbox == "" && byID {
+		return c, nil
+	}
+	own := ""
+	if sandbox != "" {
+		b, err := s.find(ctx, sandbox)
+		if err != nil {
+			return store.Checkpoint{}, err
+		}
+		own = b.record().ID
+		if byID && c.Sandbox == own {
+			return c, nil
+		}
+	}
+	named, err := s.store.CheckpointsNamed(ctx, own, ref)
+	switch {
+	case err != nil:
+		return store.Checkpoint{}, err
+	case len(named) == 1:
+		return named[0], nil
+	case len(named) > 1:
+		return store.Checkpoint{}, fault.New(fault.Invalid, "checkpoint %q: %d sandboxes have one of this name", ref, len(named)).
+			WithHint("say which: SANDBOX/%s", ref)
+	}
+	if own != "" {
+		others, err := s.store.CheckpointsNamed(ctx, "", ref)
+		if err != nil {
+			return store.Checkpoint{}, err
+		}
+		if byID {
+			others = append(others, c)
+		}
+		if len(others) > 0 {
+			return store.Checkpoint{}, fault.New(fault.Invalid, "checkpoint %q is of sandbox %q, not of %q", ref, s.call(ctx, others[0].Sandbox), sandbox).
+				WithHint("sandtree tree %s shows the checkpoints of this one; sandtree fork %s makes a new sandbox from that one", sandbox, others[0].ID)
+		}
+	}
+	return store.Checkpoint{}, fault.New(fault.NotFound, "checkpoint %q does not exist", ref).WithHint("sandtree tree shows the checkpoints")
+}
+
+// call returns how to call a sandbox in messages.
+func (s *Sandboxes) call(ctx context.Context, sandbox string) string {
+	rec, err := s.store.Sandbox(ctx, sandbox)
+	if err != nil {
+		return sandbox
+	}
+	return display(rec)
+}
+
+// RemoveCheckpoint deletes a checkpoint; sandbox may be empty.
+func (s *Sandboxes) RemoveCheckpoint(ctx context.Context, sandbox, ref string) (string, error) {
+	c, err := s.resolve(ctx, sandbox, ref)
+	if err != nil {
+		return "", fmt.Errorf("remove checkpoint: %w", err)
+	}
+	b, err := s.find(ctx, c.Sandbox)
+	if err != nil {
+		return "", fmt.Errorf("remove checkpoint: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	client, err := b.tree()
+	if err == nil {
+		err = client.CheckpointRemove(context.WithoutCancel(ctx), control.CheckpointRef{Sandbox: c.Sandbox, Checkpoint: c.ID})
+	}
+	if err == nil {
+		err = s.store.RemoveCheckpoint(context.WithoutCancel(ctx), c.ID)
+	}
+	if err != nil {
+		return "", fmt.Errorf("remove checkpoint %q: %w", ref, err)
+	}
+	return c.ID, nil
+}
+
+// tree returns the supervisor of a sandbox whose checkpoints are there, even
+// if its body is not.
+func (b *sandbox) tree() (*control.Client, error) {
+	b.recMu.Lock()
+	defer b.recMu.Unlock()
+	switch {
+	case b.gone, b.rec.State == store.Removing:
+		return nil, fault.New(fault.NotFound, "sandbox %q was removed", display(b.rec))
+	case b.fam == nil && b.rec.State == store.Lost:
+		return nil, lostError(b.rec, false)
+	case b.fam == nil:
+		return nil, fault.New(fault.Unavailable, "sandbox %q has no supervisor", display(b.rec))
+	}
+	return b.fam.client, nil
+}
+
+// Tree is a sandbox's checkpoint tree.
+type Tree struct {
+	Sandbox store.Sandbox
+	control.TreeReply
+}
+
+// Tree returns a sandbox's checkpoint tree.
+func (s *Sandboxes) Tree(ctx context.Context, ref string) (Tree, error) {
+	b, err := s.find(ctx, ref)
+	if err != nil {
+		return Tree{}, fmt.Errorf("tree: %w", err)
+	}
+	return s.treeOf(ctx, b)
+}
+
+func (s *Sandboxes) treeOf(ctx context.Context, b *sandbox) (Tree, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	rec := b.record()
+	client, err := b.tree()
+	if err != nil {
+		return Tree{Sandbox: rec}, fmt.Errorf("tree of sandbox %q: %w", display(rec), err)
+	}
+	r, err := client.Tree(ctx, rec.ID)
+	if err != nil {
+		return Tree{Sandbox: rec}, fmt.Errorf("tree of sandbox %q: %w", display(rec), err)
+	}
+	return Tree{rec, r}, nil
+}
+
+// Trees returns the trees of all sandboxes; a lost one's is empty.
+func (s *Sandboxes) Trees(ctx context.Context) ([]Tree, error) {
+	recs, err := s.store.Sandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Tree
+	for _, rec := range recs {
+		b, err := s.find(ctx, rec.ID)
+		if fault.Is(err, fault.NotFound) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		t, err := s.treeOf(ctx, b)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			continue
+		case err != nil && !fault.Is(err, fault.Lost) && !fault.Is(err, fault.Unavailable):
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// Rolled is a sandbox after a rollback.
+type Rolled struct {
+	Sandbox    store.Sandbox
+	Checkpoint string
+	ElapsedNS  int64
+	StageNS    map[string]int64
+}
+
+// Rollback makes a sandbox what it was at one of its checkpoints.
+func (s *Sandboxes) Rollback(ctx context.Context, ref, checkpoint string) (Rolled, error) {
+	b, err := s.find(ctx, ref)
+	if err != nil {
+		return Rolled{}, fmt.Errorf("rollback: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rec := b.record()
+	c, err := s.resolve(ctx, rec.ID, checkpoint)
+	if err != nil {
+		return Rolled{}, fmt.Errorf("rollback of sandbox %q: %w", display(rec), err)
+	}
+	client, err := b.tree()
+	if err != nil {
+		return Rolled{}, fmt.Errorf("rollback of sandbox %q: %w", display(rec), err)
+	}
+	b.hold()
+	// A client that goes away must not leave it half done.
+	r, files, err := client.Rollback(context.WithoutCancel(ctx), control.CheckpointRef{Sandbox: rec.ID, Checkpoint: c.ID})
+	if err != nil {
+		s.letGo(b)
+		return Rolled{}, fmt.Errorf("rollback of sandbox %q to checkpoint %q: %w", display(rec), checkpoint, err)
+	}
+	err = s.reborn(ctx, b, client, r.Sandbox, c.ID, files)
+	s.letGo(b)
+	if err != nil {
+		return Rolled{}, fmt.Errorf("rollback of sandbox %q to checkpoint %q: sessions: %w", display(rec), checkpoint, err)
+	}
+	return Rolled{Sandbox: b.record(), Checkpoint: c.ID, ElapsedNS: r.ElapsedNS, StageNS: r.StageNS}, nil
+}
+
+// hold makes reports of ended sessions wait for letGo.
+func (b *sandbox) hold() {
+	b.recMu.Lock()
+	defer b.recMu.Unlock()
+	b.rolling = true
+}
+
+func (s *Sandboxes) letGo(b *sandbox) {
+	b.recMu.Lock()
+	b.rolling = false
+	waiting := b.ended
+	b.ended = nil
+	b.recMu.Unlock()
+	for _, e := range waiting {
+		s.sessionEnded(e)
+	}
+}
+
+// Forked is what a fork made.
+type Forked struct {
+	Checkpoint control.Checkpoint
+	Sandboxes  []store.Sandbox
+	ElapsedNS  []int64
+}
+
+// Fork makes new sandboxes from a source: a checkpoint, see resolve, or a
+// sandbox, of which a checkpoint is taken first.
+func (s *Sandboxes) Fork(ctx context.Context, source string, count int, names []string) (Forked, error) {
+	switch {
+	case count < 1 || count > MaxFork:
+		return Forked{}, fault.New(fault.Invalid, "fork: %d copies: not 1 to %d", count, MaxFork)
+	case len(names) > 0 && len(names) != count:
+		return Forked{}, fault.New(fault.Invalid, "fork: %d names for %d copies", len(names), count)
+	}
+	for _, n := range names {
+		if err := checkName("sandbox", n); err != nil {
+			return Forked{}, fmt.Errorf("fork: %w", err)
+		}
+	}
+	b, c, err := s.forkSource(ctx, source)
+	if err != nil {
+		return Forked{}, fmt.Errorf("fork: %w", err)
+	}
+	f, err := s.fork(ctx, b, c, count, names)
+	if err != nil {
+		return Forked{}, fmt.Errorf("fork of checkpoint %q: %w", c.ID, err)
+	}
+	return f, nil
+}
+
+// forkSource finds the checkpoint that is forked, or takes it.
+func (s *Sandboxes) forkSource(ctx context.Context, source string) (*sandbox, store.Checkpoint, error) {
+	b, err := s.find(ctx, source)
+	if err == nil {
+		c, err := s.Checkpoint(ctx, source, "")
+		return b, store.Checkpoint{ID: c.ID, Sandbox: b.record().ID}, err
+	}
+	if !fault.Is(err, fault.NotFound) {
+		return nil, store.Checkpoint{}, err
+	}
+	c, err := s.resolve(ctx, "", source)
+	if fault.Is(err, fault.NotFound) {
+		return nil, store.Checkpoint{}, fault.New(fault.NotFound, "%q is neither a sandbox nor a checkpoint", source).
+			WithHint("sandtree tree shows both")
+	}
+	if err != nil {
+		return nil, store.Checkpoint{}, err
+	}
+	b, err = s.find(ctx, c.Sandbox)
+	return b, c, err
+}
+
+func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, count int, names []string) (f Forked, err error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	client, err := b.tree()
+	if err != nil {
+		return f, err
+	}
+	src := b.record()
+	req := control.ForkRequest{From: control.CheckpointRef{Sandbox: src.ID, Checkpoint: c.ID}}
+	var copies []*sandbox
+	defer func() {
+		for _, k := range copies {
+			if err != nil {
+				s.undo(k)
+			}
+			k.mu.Unlock()
+		}
+	}()
+	b.recMu.Lock()
+	fam := b.fam
+	b.recMu.Unlock()
+	for i := range count {
+		rec := store.Sandbox{
+			ID: id.NewSandbox(s.tag), Template: src.Template, Env: src.Env, Resources: src.Resources,
+			State: store.Creating, Created: time.Now().UTC(), ForkedFrom: c.ID, Hostname: src.Hostname,
+		}
+		if len(names) > 0 {
+			rec.Name = names[i]
+		}
+		k := newSandbox(rec, fam)
+		k.mu.Lock()
+		if err := s.add(ctx, k); err != nil {
+			k.mu.Unlock()
+			return f, err
+		}
+		copies = append(copies, k)
+		req.Sandboxes = append(req.Sandboxes, rec.ID)
+	}
+	r, err := client.Fork(ctx, req)
+	if err != nil {
+		return f, err
+	}
+	if len(r.Sandboxes) != count {
+		return f, fault.New(fault.Internal, "the supervisor made %d copies of %d", len(r.Sandboxes), count)
+	}
+	f.ElapsedNS = r.ElapsedNS
+	for i, k := range copies {
+		if err := s.adoptAll(ctx, k, client, r.Sandboxes[i]); err != nil {
+			return f, fmt.Errorf("sessions of copy %d: %w", i+1, err)
+		}
+		rec, err := s.update(ctx, k, func(rec *store.Sandbox) {
+			rec.State, rec.At, rec.Generation = store.Running, r.Sandboxes[i].At, r.Sandboxes[i].Generation
+			if h := r.Sandboxes[i].Hostname; h != "" {
+				rec.Hostname = h
+			}
+		})
+		if err != nil {
+			return f, err
+		}
+		f.Sandboxes = append(f.Sandboxes, rec)
+	}
+	f.Checkpoint, err = s.describe(ctx, client, c)
+	return f, err
+}
+
+// describe finds what a supervisor knows of a checkpoint.
+func (s *Sandboxes) describe(ctx context.Context, client *control.Client, c store.Checkpoint) (control.Checkpoint, error) {
+	t, err := client.Tree(ctx, c.Sandbox)
+	if err != nil {
+		return control.Checkpoint{}, err
+	}
+	for _, k := range t.Checkpoints {
+		if k.ID == c.ID {
+			return k, nil
+		}
+	}
+	return control.Checkpoint{ID: c.ID, Name: c.Name, Sandbox: c.Sandbox, Created: c.Created}, nil
+}
+
+// Diff lists the files that differ between two checkpoints of one sandbox, or
+// between one and the live state, which a sandbox's id or name means. Names
+// of checkpoints are looked up in the sandbox that is given, which may be
+// empty.
+func (s *Sandboxes) Diff(ctx context.Context, from, to, sandbox string) ([]control.Change, error) {
+	a, err := s.diffSide(ctx, from, sandbox)
+	if err != nil {
+		return nil, fmt.Errorf("diff: %w", err)
+	}
+	z, err := s.diffSide(ctx, to, sandbox)
+	if err != nil {
+		return nil, fmt.Errorf("diff: %w", err)
+	}
+	switch {
+	case a.Sandbox != z.Sandbox:
+		return nil, fault.New(fault.Invalid, "diff: %q and %q are not of one sandbox", from, to)
+	case a.ID == "" && z.ID == "":
+		return nil, fault.New(fault.Invalid, "diff: both sides are the live state of sandbox %q", from)
+	}
+	swap := a.ID == "" // the supervisor has the live state on the right
+	if swap {
+		a, z = z, a
+	}
+	r, err := with(ctx, s, a.Sandbox, "diff", func(c *control.Client, _ store.Sandbox) (control.DiffReply, error) {
+		return c.Diff(ctx, control.DiffRequest{Sandbox: a.Sandbox, From: a.ID, To: z.ID})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if swap {
+		for i, c := range r.Changes {
+			switch c.Kind {
+			case "A":
+				r.Changes[i].Kind = "D"
+			case "D":
+				r.Changes[i].Kind = "A"
+			}
+		}
+	}
+	return r.Changes, nil
+}
+
+// diffSide finds a checkpoint, or a sandbox: then the id is empty.
+func (s *Sandboxes) diffSide(ctx context.Context, ref, sandbox string) (store.Checkpoint, error) {
+	b, err := s.find(ctx, ref)
+	if err == nil {
+		return store.Checkpoint{Sandbox: b.record().ID}, nil
+	}
+	if !fault.Is(err, fault.NotFound) {
+		return store.Checkpoint{}, err
+	}
+	return s.resolve(ctx, sandbox, ref)
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}

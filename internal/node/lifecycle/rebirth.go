@@ -1,0 +1,134 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/node/id"
+	"github.com/sandtree/sandtree/internal/node/session"
+	"github.com/sandtree/sandtree/internal/store"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// reborn makes records and sessions agree with a body that was made from a
+// checkpoint. files are the descriptors of all sessions that have not ended,
+// in order; they are closed. b.mu is held exclusively.
+func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Client, body control.Sandbox, checkpoint string, files []*os.File) error {
+	ctx = context.WithoutCancel(ctx)
+	_, err := s.update(ctx, b, func(r *store.Sandbox) {
+		r.State, r.LostReason, r.Generation, r.At = store.Running, "", body.Generation, checkpoint
+	})
+	errs := []error{err}
+	lives := map[string]bool{}
+	for _, state := range body.Sessions {
+		if state.Ended {
+			continue
+		}
+		n := 3
+		if state.TTY {
+			n = 1
+		}
+		if len(files) < n {
+			errs = append(errs, fault.New(fault.Internal, "the supervisor sent too few descriptors"))
+			break
+		}
+		lives[state.ID] = true
+		state.Generation = body.Generation
+		if err := s.reviveSession(ctx, b, client, state, checkpoint, files[:n]); err != nil {
+			errs = append(errs, fmt.Errorf("session %s: %w", state.ID, err))
+		}
+		files = files[n:]
+	}
+	closeAll(files)
+	b.recMu.Lock()
+	running := values(b.running)
+	b.recMu.Unlock()
+	for _, se := range running {
+		if r := se.Record(); !lives[r.Key] && !r.Ended {
+			se.Abandon(ctx, r.Generation, 128+9, session.RolledBack)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reviveSession connects one session to its restored processes: one that
+// runs, one that has ended since, or one that was forgotten.
+func (s *Sandboxes) reviveSession(ctx context.Context, b *sandbox, client *control.Client, state control.Session, checkpoint string, files []*os.File) error {
+	b.recMu.Lock()
+	se := b.running[state.ID]
+	sandbox := b.rec.ID
+	b.recMu.Unlock()
+	if se == nil {
+		// It has ended and may be open for somebody who reads its log: he goes
+		// on with the old object, which stays ended.
+		recs, err := s.store.Sessions(ctx, sandbox)
+		if err != nil {
+			closeAll(files)
+			return err
+		}
+		for _, r := range recs {
+			if r.Key == state.ID {
+				if se, err = s.reopen(b, r, client); err != nil {
+					closeAll(files)
+					return err
+				}
+			}
+		}
+	}
+	if se == nil {
+		return s.takeUp(ctx, b, client, state, files)
+	}
+	return se.Rebirth(ctx, state, checkpoint, files)
+}
+
+// reopen makes an ended session one that is about to run again.
+func (s *Sandboxes) reopen(b *sandbox, r store.Session, client *control.Client) (*session.Session, error) {
+	r.Ended, r.EndedAt, r.ExitCode, r.Reason = false, time.Time{}, 0, ""
+	return s.newSession(b, r, client)
+}
+
+// takeUp makes a session of one that the supervisor runs and no record knows.
+func (s *Sandboxes) takeUp(ctx context.Context, b *sandbox, client *control.Client, state control.Session, files []*os.File) error {
+	rec := b.record()
+	sr := store.Session{
+		ID: id.New(id.Session), Sandbox: rec.ID, Key: state.ID, Argv: state.Argv, TTY: state.TTY, PID: state.PID,
+		Started: state.Started, Generation: state.Generation,
+	}
+	err := s.store.AddSession(ctx, sr)
+	if err != nil {
+		closeAll(files)
+		return err
+	}
+	se, err := s.newSession(b, sr, client)
+	if err != nil {
+		closeAll(files)
+		return err
+	}
+	return se.Start(state, files)
+}
+
+// adoptAll fetches the sessions of a new copy. Each gets a log of its own,
+// which begins at the checkpoint.
+func (s *Sandboxes) adoptAll(ctx context.Context, b *sandbox, client *control.Client, body control.Sandbox) error {
+	for _, state := range body.Sessions {
+		if state.Ended {
+			continue
+		}
+		state, files, err := client.Adopt(ctx, control.SessionRequest{Sandbox: body.ID, Session: state.ID})
+		if err != nil {
+			return err
+		}
+		if state.Ended {
+			closeAll(files)
+			continue
+		}
+		if err := s.takeUp(ctx, b, client, state, files); err != nil {
+			return err
+		}
+	}
+	return nil
+}
