@@ -95,7 +95,8 @@ func hintOf(err error) string {
 // codes that other container tools have for it.
 func asRuntimeFailure(err error) error {
 	var code exitCode
-	if err == nil || errors.As(err, &code) {
+	var decided *runtimeFailure
+	if err == nil || errors.As(err, &code) || errors.As(err, &decided) {
 		return err
 	}
 	exit := exitRuntime
