@@ -7,16 +7,16 @@ import (
 
 // searchArgs is struct btrfs_ioctl_search_args_v2 with its buffer.
 type searchArgs struct {
-	tree                   uint64
-	minObject, maxObject   uint64
-	minOffset, maxOffset   uint64
-	minTransid, maxTransid uint64
-	minType, maxType       uint32
-	items                  uint32
-	_                      uint32
-	_                      [4]uint64
-	size                   uint64
-	buf                    [16 << 10]byte
+	tree                 uint64
+	minObject, maxObject uint64
+	minOffset, maxOffset uint64
+	_, maxTransid        uint64
+	minType, maxType     uint32
+	items                uint32
+	_                    uint32
+	_                    [4]uint64
+	size                 uint64
+	buf                  [16 << 10]byte
 }
 
 const (

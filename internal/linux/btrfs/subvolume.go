@@ -32,29 +32,28 @@ const (
 
 // volArgs is struct btrfs_ioctl_vol_args_v2.
 type volArgs struct {
-	fd       int64
-	transid  uint64
-	flags    uint64
-	size     uint64
-	inherit  uint64
-	reserved [2]uint64
-	name     [4040]byte
+	fd      int64
+	_       uint64 // transid
+	flags   uint64
+	size    uint64
+	inherit uint64
+	_       [2]uint64
+	name    [4040]byte
 }
 
 // volArgs1 is struct btrfs_ioctl_vol_args.
 type volArgs1 struct {
-	fd   int64
+	_    int64 // fd
 	name [4088]byte
 }
 
 // inherit is struct btrfs_qgroup_inherit with one group.
 type inherit struct {
-	flags     uint64
-	groups    uint64
-	refCopies uint64
-	exclCopy  uint64
-	limit     [5]uint64
-	group     uint64
+	_      uint64 // flags
+	groups uint64
+	_      [2]uint64 // copies of counters
+	_      [5]uint64 // limit
+	group  uint64
 }
 
 const inheritSize = 80
@@ -143,15 +142,14 @@ func checkName(name string) error {
 // subvolInfo is struct btrfs_ioctl_get_subvol_info_args.
 type subvolInfo struct {
 	treeid     uint64
-	name       [256]byte
-	parent     uint64
-	dirid      uint64
+	_          [256]byte // name
+	_          [2]uint64 // of the parent: tree and directory
 	generation uint64
 	flags      uint64
-	uuids      [3][16]byte
-	transids   [4]uint64
-	times      [4][2]uint64
-	reserved   [8]uint64
+	_          [3][16]byte  // ids of itself and those it came from
+	_          [4]uint64    // transactions
+	_          [4][2]uint64 // times
+	_          [8]uint64
 }
 
 // Info describes a subvolume.

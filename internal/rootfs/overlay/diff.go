@@ -58,7 +58,8 @@ func (s *Store) still(id string) (v *view, done func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	name, release := id, func() {}
+	name := id
+	var release func()
 	if info.ReadOnly {
 		release = s.reaper.pin(id)
 	} else {

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Makes empty.img.gz, the empty btrfs that every pool starts from.
 #
-# Needs btrfs-progs and python3; run it by `go generate ./internal/rootfs/pool`
-# and commit the result. The parameters are what DESIGN asks for: nodes of
-# 4 KiB, because the cost of a snapshot grows with the size of the nodes it
-# rewrites, and no duplicated metadata, because a pool is not the only copy of
-# anything. 128 MiB is what a new pool is before it is grown to its real size.
+# Needs btrfs-progs and python3. Run it by hand when a parameter changes, and
+# commit the result: it differs each time, by the time of day and by ids that
+# mkfs draws. Nodes are of 4 KiB, because the cost of a snapshot grows with the
+# size of the nodes that it rewrites, and metadata is not duplicated, because a
+# pool is not the only copy of anything. 128 MiB is what a new pool is before it
+# grows to its real size.
 #
 # The result is gzip over records of {offset, length: little-endian uint64;
 # bytes}, one for each run of blocks that are not zero, until the end.

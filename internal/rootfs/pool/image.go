@@ -12,8 +12,6 @@ import (
 	"io"
 )
 
-//go:generate ./generate.sh
-
 // empty is an empty btrfs of emptySize bytes, written by generate.sh in the
 // form that is described there.
 //

@@ -93,10 +93,10 @@ func mappings(e *env) {
 	size := 64<<10 + 3
 	s, err := unix.Mmap(int(shared.Fd()), 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	e.must(err)
-	defer unix.Munmap(s)
+	defer func() { e.must(unix.Munmap(s)) }()
 	p, err := unix.Mmap(int(library.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
 	e.must(err)
-	defer unix.Munmap(p)
+	defer func() { e.must(unix.Munmap(p)) }()
 	p[0] = 'P'
 	for i := range 5 {
 		s[0], s[4096] = '0'+byte(i), '0'+byte(i)

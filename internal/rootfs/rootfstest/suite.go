@@ -75,7 +75,6 @@ type env struct {
 	open   func(layers []string) (rootfs.Store, error)
 	layers []string
 	s      rootfs.Store
-	n      int
 }
 
 func (e *env) start() {
