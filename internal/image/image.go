@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 
@@ -31,6 +32,8 @@ type Options struct {
 	Platform string
 	// Reference is the image's name in an archive or layout that holds several.
 	Reference string
+	// Insecure lets Pull speak plain HTTP with other machines than this one.
+	Insecure bool
 	// Flatten makes one layer of all. It is not shared with other images then.
 	Flatten bool
 	// Progress, if not nil, is told how far the import is, from one goroutine,
@@ -75,11 +78,27 @@ func Import(ctx context.Context, st *store.Store, name, src string, opts Options
 	return r, nil
 }
 
+// ImportStream is [Import] of a tar that comes as a stream of size bytes, 0 if that
+// is not known. source is what the record says of where it came from.
+func ImportStream(ctx context.Context, st *store.Store, name, source string, r io.Reader, size int64, opts Options) (Record, error) {
+	rec, err := run(ctx, st, name, source, opts, func(i *importer) error {
+		img, err := oci.OpenStream(ctx, r, size, i.TempDir(), oci.Want{Platform: i.Platform, Reference: opts.Reference})
+		if err != nil {
+			return err
+		}
+		return errors.Join(i.image(img), img.Close())
+	})
+	if err != nil {
+		return Record{}, fmt.Errorf("import image %s: %w", name, err)
+	}
+	return rec, nil
+}
+
 // Pull makes an image of one in a registry, named as docker names it. Errors
 // are those of [Import], and Unavailable if the registry does not answer.
 func Pull(ctx context.Context, st *store.Store, name, reference string, opts Options) (Record, error) {
 	r, err := run(ctx, st, name, reference, opts, func(i *importer) error {
-		img, err := oci.Remote(ctx, reference, i.Platform)
+		img, err := oci.Remote(ctx, reference, i.Platform, opts.Insecure)
 		if err != nil {
 			return err
 		}
@@ -207,4 +226,15 @@ func (i *importer) usable(t *erofs.Tree) error {
 		return fault.New(fault.Invalid, "there are no files in it")
 	}
 	return checkMachine(t, i.Platform)
+}
+
+// Pack writes the directory at path as a tar that [ImportStream] makes the same
+// image of as [Import] would, sockets apart: for a caller who may read what the
+// store's process may not. An OCI layout is packed as it is.
+func Pack(ctx context.Context, w io.Writer, path string) error {
+	d, err := erofs.Scan(ctx, path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(layer.Pack(ctx, w, &d.Tree), d.Close())
 }

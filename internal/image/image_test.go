@@ -316,6 +316,56 @@ func TestImportRoots(t *testing.T) {
 	}
 }
 
+// TestStreams imports what comes as a stream: archives and roots.
+func TestStreams(t *testing.T) {
+	st, _ := newStore(t)
+	large := append(testLayers(t), pack(t, file("x", strings.Repeat("0123456789abcdef", 1<<20)))) // more than is read to see what it is
+	dir := writeLayout(t, newImage(t, runtime.GOARCH, types.OCIUncompressedLayer, large...))
+	saved := filepath.Join(t.TempDir(), "saved.tar")
+	if err := tarball.WriteToFile(saved, must(name.NewTag("a:1"))(t), newImage(t, runtime.GOARCH, types.OCIUncompressedLayer, large...)); err != nil {
+		t.Fatal(err)
+	}
+	want := must(image.Import(t.Context(), st, "want", dir, image.Options{}))(t)
+	blobsFirst := filepath.Join(t.TempDir(), "blobs-first.tar")
+	if out, err := exec.Command("tar", "-C", dir, "-cf", blobsFirst, "blobs", "index.json", "oci-layout").CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	for i, src := range []string{tarOf(t, dir), tarOf(t, dir, "-z"), blobsFirst, saved} {
+		r := must(image.ImportStream(t.Context(), st, fmt.Sprint("n", i), "upload", must(os.Open(src))(t), 0, image.Options{}))(t)
+		if !slices.Equal(r.Layers, want.Layers) {
+			t.Errorf("%s: %v, want %v", src, r.Layers, want.Layers)
+		}
+	}
+	var packed bytes.Buffer
+	if err := image.Pack(t.Context(), &packed, dir); err != nil {
+		t.Fatal(err)
+	}
+	if r := must(image.ImportStream(t.Context(), st, "packed", "upload", &packed, 0, image.Options{}))(t); !slices.Equal(r.Layers, want.Layers) {
+		t.Errorf("packed: %v, want %v", r.Layers, want.Layers)
+	}
+	packed.Reset()
+	if err := image.Pack(t.Context(), &packed, "/etc/ssl"); err != nil {
+		t.Fatal(err)
+	}
+	etc := must(image.Import(t.Context(), st, "etc", "/etc/ssl", image.Options{}))(t)
+	if r := must(image.ImportStream(t.Context(), st, "packed-etc", "upload", &packed, 0, image.Options{}))(t); !slices.Equal(r.Layers, etc.Layers) {
+		t.Errorf("packed: %v, want %v", r.Layers, etc.Layers)
+	}
+	root := pack(t, file("etc/x", strings.Repeat("0123456789abcdef", 1<<20)), file("y", "z"))
+	want = must(image.Import(t.Context(), st, "root", writeFile(t, root), image.Options{}))(t)
+	for i, b := range [][]byte{root, gzipped(t, root)} {
+		var last image.Progress
+		r := must(image.ImportStream(t.Context(), st, fmt.Sprint("r", i), "upload", bytes.NewReader(b), int64(len(b)),
+			image.Options{Progress: func(p image.Progress) { last = p }}))(t)
+		if !slices.Equal(r.Layers, want.Layers) || last.Done != int64(len(b)) || last.Total != last.Done {
+			t.Errorf("%v, want %v; %+v", r.Layers, want.Layers, last)
+		}
+		if _, err := image.ImportStream(t.Context(), st, "bad", "upload", bytes.NewReader(b[:len(b)/2]), 0, image.Options{}); !fault.Is(err, fault.Invalid) {
+			t.Errorf("truncated: %v", err)
+		}
+	}
+}
+
 // TestBadSources: each gives a clear error and leaves nothing in the store.
 func TestBadSources(t *testing.T) {
 	layers := testLayers(t)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/image"
 	"github.com/sandtree/sandtree/internal/image/erofstest"
+	"github.com/sandtree/sandtree/internal/image/store"
 	"github.com/sandtree/sandtree/internal/testrootfs"
 )
 
@@ -28,5 +29,17 @@ func TestDebian(t *testing.T) {
 	erofstest.Diff(t, erofstest.Read(t, erofstest.Mount(t, path), nil), erofstest.Read(t, extracted, nil))
 	if in := must(os.Stat(src))(t).Size(); r.Size() > in*11/10 {
 		t.Errorf("a tar of %d bytes gives a layer of %d", in, r.Size())
+	}
+}
+
+// BenchmarkImport imports the same root file system.
+func BenchmarkImport(b *testing.B) {
+	src := testrootfs.Path(b)
+	st := must(store.Open(b.TempDir()))(b)
+	for b.Loop() {
+		r := must(image.Import(b.Context(), st, "debian", src, image.Options{}))(b)
+		b.SetBytes(r.Size())
+		b.ReportMetric(float64(r.Size())/1e6, "MB-image")
+		must(st.Remove("debian"))(b)
 	}
 }

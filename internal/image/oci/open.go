@@ -7,9 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
-	"regexp"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -87,23 +84,18 @@ func openFile(ctx context.Context, f *os.File, tmp string, want Want) (*Image, e
 			Size: st.Size(), open: func(context.Context) (io.ReadCloser, error) { return whole(), nil },
 		}}}, nil
 	}
-	plain := f
 	if compressed {
-		if plain, err = unpack(whole(), tmp); err != nil {
+		img, err := unpacked(ctx, whole(), tmp, want)
+		if err != nil {
 			return nil, err
 		}
+		return img, f.Close()
 	}
-	img, err := openArchive(ctx, plain, want)
+	img, err := openArchive(ctx, f, want)
 	if err != nil {
-		if compressed {
-			err = errors.Join(err, plain.Close())
-		}
 		return nil, err
 	}
-	img.close = plain.Close
-	if compressed {
-		img.close = func() error { return errors.Join(plain.Close(), f.Close()) }
-	}
+	img.close = f.Close
 	return img, nil
 }
 
@@ -147,59 +139,6 @@ func openArchive(ctx context.Context, f *os.File, want Want) (*Image, error) {
 		return openLayout(b, want)
 	}
 	return openSaved(b, want)
-}
-
-// archiveName matches the first part of every name in an archive of an image.
-var archiveName = regexp.MustCompile(`^(blobs|oci-layout|index\.json|manifest\.json|repositories|[0-9a-f]{64}(\.json|\.tar|\.tar\.gz)?|sha256[:_].*)$`)
-
-// looksLike reads a tar until it is clear whether it is an archive of an image
-// or a root file system: the latter has names that no archive has.
-func looksLike(r io.Reader) (archive, compressed bool, err error) {
-	s := &checked{r: r}
-	plain, end, err := decompress(s)
-	if err != nil {
-		return false, false, err
-	}
-	defer end()
-	_, compressed = plain.(damaged)
-	for t := tar.NewReader(plain); ; {
-		h, err := t.Next()
-		if err == io.EOF {
-			return false, compressed, nil
-		}
-		if err != nil {
-			return false, false, tarError(err)
-		}
-		first, _, _ := strings.Cut(path.Clean("/" + h.Name)[1:], "/")
-		switch {
-		case first == "":
-		case first == "oci-layout", first == "index.json", first == "manifest.json":
-			return true, compressed, nil
-		case !archiveName.MatchString(first):
-			return false, compressed, nil
-		}
-	}
-}
-
-// unpack decompresses into a file without a name.
-func unpack(r io.Reader, tmp string) (*os.File, error) {
-	plain, end, err := decompress(r)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	f, err := os.CreateTemp(tmp, "archive-")
-	if err != nil {
-		return nil, err
-	}
-	err = os.Remove(f.Name())
-	if err == nil {
-		_, err = io.Copy(f, plain)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
 
 // tarError gives an error of reading a tar a kind.

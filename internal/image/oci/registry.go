@@ -19,26 +19,33 @@ import (
 // Remote finds an image in a registry. The reference is as docker's: a missing
 // registry is docker.io, a missing tag latest. Credentials come from docker's
 // configuration of the user the process runs as. Plain HTTP is spoken with
-// this machine alone. ctx also ends the reading of layers.
+// this machine, and with others if insecure. ctx also ends the reading of layers.
 //
 // Errors are of kind Invalid for what is no reference or no image for the
 // platform, NotFound, Permission, and Unavailable for a registry that does not
 // answer.
-func Remote(ctx context.Context, reference, wantPlatform string) (*Image, error) {
-	ref, err := name.ParseReference(reference)
+func Remote(ctx context.Context, reference, wantPlatform string, insecure bool) (*Image, error) {
+	var opts []name.Option
+	rt := remote.DefaultTransport
+	if insecure {
+		opts = append(opts, name.Insecure)
+	} else {
+		rt = loopbackHTTP{rt}
+	}
+	ref, err := name.ParseReference(reference, opts...)
 	if err != nil {
 		return nil, invalid("image reference", err)
 	}
-	img, err := find(ctx, ref, wantPlatform)
+	img, err := find(ctx, ref, wantPlatform, rt)
 	if err != nil {
 		return nil, named("registry image "+ref.Name(), remoteError(ctx, err))
 	}
 	return img, nil
 }
 
-func find(ctx context.Context, ref name.Reference, wantPlatform string) (*Image, error) {
+func find(ctx context.Context, ref name.Reference, wantPlatform string, rt http.RoundTripper) (*Image, error) {
 	d, err := remote.Get(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
-		remote.WithTransport(loopbackHTTP{remote.DefaultTransport}), remote.WithUserAgent("sandtree"))
+		remote.WithTransport(rt), remote.WithUserAgent("sandtree"))
 	if err != nil {
 		return nil, err
 	}
