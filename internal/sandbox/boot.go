@@ -109,21 +109,15 @@ func (i *Incarnation) clone(fds []int) (*tracee.Server, error) {
 	n := len(fds)
 	sent := append(append([]int(nil), fds...), i.group.FD(), pair[1])
 	b := tracee.NewBatch()
-	b.ReceiveFDs(len(sent))
+	queueReceive(b, len(sent))
 	pid, _ := b.Fork(tracee.CloneArgs{
 		Flags: namespaces | unix.CLONE_INTO_CGROUP, ExitSignal: uint64(unix.SIGCHLD), Cgroup: uint64(n),
 	}, tracee.EndServe, func(c *tracee.Batch) {
 		c.Call(unix.SYS_DUP3, n+1, tracee.ControlFD, unix.O_CLOEXEC)
 		c.Call(unix.SYS_CLOSE_RANGE, n, n+1, 0)
 	})
-	err = i.seed.server.Do(b, sent...)
+	_, err = doAndTidy(i.seed.server, b, 0, sent...)
 	unix.Close(pair[1])
-	// Whether or not it worked, the seed keeps no descriptor.
-	tidy := tracee.NewBatch()
-	tidy.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0)
-	if e := i.seed.server.Do(tidy); err == nil {
-		err = e
-	}
 	if err != nil {
 		unix.Close(pair[0])
 		return nil, err

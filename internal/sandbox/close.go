@@ -40,7 +40,11 @@ func (i *Incarnation) kill(ctx context.Context) error {
 	if err := i.group.Kill(); err != nil {
 		return err
 	}
-	return waitEnd(ctx, i.pidfd)
+	if err := waitEnd(ctx, i.pidfd); err != nil {
+		return err
+	}
+	i.seed.reap(i.pid)
+	return nil
 }
 
 // waitEnd polls a pidfd until its process has ended.

@@ -29,7 +29,7 @@ func (i *Incarnation) Exec(c Command, stdio [3]int) (*Process, error) {
 		return nil, notStarted(&c, "", unix.ENOENT)
 	}
 	b := tracee.NewBatch()
-	b.ReceiveFDs(3) // 0, 1 and 2: PID 1 holds nothing below its own
+	queueReceive(b, 3)
 	var dir tracee.Ref
 	var tries []tracee.Ref
 	pid, child := b.Fork(tracee.CloneArgs{
@@ -45,9 +45,8 @@ func (i *Incarnation) Exec(c Command, stdio [3]int) (*Process, error) {
 	mark := b.PutWords(uint64(uint32(1<<32 + started)))
 	b.Store(mark+4, pid, 4)
 	b.Call(unix.SYS_WRITE, tracee.ControlFD, mark, 8)
-	b.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0)
-	if err := i.Do(b, stdio[:]...); err != nil {
-		return nil, i.notForked(&c, err)
+	if _, err := doAndTidy(i, b, 0, stdio[:]...); err != nil {
+		return nil, notForked(&c, err)
 	}
 	p := i.claim(b.Value(pid))
 	if err := child.Err(); err != nil {
@@ -109,16 +108,10 @@ func (i *Incarnation) claim(pid int) *Process {
 	return p
 }
 
-// notForked is the error of a batch whose child did not come to be. PID 1 may
-// still hold the descriptors.
-func (i *Incarnation) notForked(c *Command, err error) error {
+// notForked is the error of a batch whose child did not come to be.
+func notForked(c *Command, err error) error {
 	if errors.Is(err, tracee.ErrGone) {
 		return doError("exec "+c.Argv[0], err)
-	}
-	b := tracee.NewBatch()
-	b.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0)
-	if e := i.Do(b); e != nil {
-		return doError("exec "+c.Argv[0], e)
 	}
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOMEM) {
 		return fault.New(fault.Exhausted, "exec %q: %w", c.Argv[0], err).

@@ -130,7 +130,7 @@ func (i *Incarnation) fileBatch(what, p string, queue func(*tracee.Batch) (nFDs 
 	for try := 0; ; try++ {
 		b := tracee.NewBatch()
 		n := queue(b)
-		got, err := i.doAndTidy(b, n, fds...)
+		got, err := doAndTidy(i, b, n, fds...)
 		if err == nil {
 			return got, nil
 		}

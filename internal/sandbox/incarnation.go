@@ -101,7 +101,8 @@ func (i *Incarnation) SetHostname(name string) error {
 // to it on purpose takes longer than milliseconds.
 const patience = 20 * time.Second
 
-// Do runs a batch in PID 1, as [tracee.Server.Do]. A PID 1 that does not
+// Do runs a batch in PID 1, as [tracee.Server.Do]. It must not count on
+// descriptors of an earlier batch, nor on PID 1 having none. A PID 1 that does not
 // answer in time is killed, and the incarnation with it.
 func (i *Incarnation) Do(b *tracee.Batch, fds ...int) error {
 	_, err := i.DoReceive(b, 0, fds...)

@@ -65,7 +65,7 @@ func (i *Incarnation) CreateFile(p string, mode uint32, uid, gid int) (*os.File,
 // the rights of the sandbox's root.
 func (i *Incarnation) reopen(what, p string, place int, flags uint64, then func(*tracee.Batch, tracee.Ref)) (*os.File, error) {
 	fds, err := i.fileBatch(what, p, func(b *tracee.Batch) int {
-		b.ReceiveFDs(1)
+		queueReceive(b, 1)
 		// NONBLOCK: somebody may hold a lease on it (fcntl(2)).
 		fd := b.Call(unix.SYS_OPEN, "/proc/self/fd/0", flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 		if then != nil {

@@ -1,8 +1,6 @@
 package sandbox
 
 import (
-	"fmt"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -19,7 +17,7 @@ func (i *Incarnation) OpenPTY(w control.Window) (master, slave int, err error) {
 	b.Call(unix.SYS_IOCTL, m, unix.TIOCSPTLCK, b.PutWords(0))
 	s := b.Call(unix.SYS_IOCTL, m, unix.TIOCGPTPEER, flags)
 	b.SendFDs(m, s)
-	fds, err := i.doAndTidy(b, 2)
+	fds, err := doAndTidy(i, b, 2)
 	if err != nil {
 		return -1, -1, doError("open a terminal", err)
 	}
@@ -42,20 +40,4 @@ func Resize(master int, w control.Window) error {
 		return fault.New(fault.Internal, "resize a terminal to %d by %d: %w", w.Cols, w.Rows, err)
 	}
 	return nil
-}
-
-// doAndTidy runs a batch that leaves descriptors open in PID 1, and closes
-// them, whether the batch succeeds or not.
-func (i *Incarnation) doAndTidy(b *tracee.Batch, n int, fds ...int) ([]int, error) {
-	b.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0)
-	got, err := i.DoReceive(b, n, fds...)
-	if err == nil {
-		return got, nil
-	}
-	tidy := tracee.NewBatch()
-	tidy.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0)
-	if e := i.Do(tidy); e != nil {
-		return nil, fmt.Errorf("%w; then: %w", err, e)
-	}
-	return nil, err
 }

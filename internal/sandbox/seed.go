@@ -115,6 +115,14 @@ func (s *Seed) NewUserns(m confine.IDMap) (fd int, err error) {
 	return fd, nil
 }
 
+// reap takes the status of a PID 1 that has ended, if the seed has not done so
+// by itself already. NOHANG: the number may be another's by now.
+func (s *Seed) reap(pid int) {
+	b := tracee.NewBatch()
+	b.Try(unix.SYS_WAIT4, pid, 0, unix.WNOHANG|unix.WALL, 0)
+	_ = s.server.Do(b) // a seed that has ended has left the work to its reaper
+}
+
 func writeIDMap(m confine.IDMap, pid int) error {
 	return namespace.WriteIDMaps(pid, m.String(), m.String())
 }
