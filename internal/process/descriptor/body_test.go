@@ -507,3 +507,24 @@ func fileAt(r *Result, proc, number int) *image.File {
 	}
 	return nil
 }
+
+// pythonWithChild starts a script that forks and says "ready" and the number of
+// the child.
+func (b *body) pythonWithChild(t *testing.T, script string) (p *target, kid, kidFD int) {
+	t.Helper()
+	p = b.start(t, "python3", "-c", "import os; os.closerange(3, 1024)\n"+script)
+	line, err := p.stdout.ReadString('\n')
+	if err == nil {
+		kid, err = strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "ready ")))
+	}
+	if err != nil {
+		text, _ := io.ReadAll(p.out[1])
+		t.Fatalf("the target said %q (%v): %s", line, err, text)
+	}
+	t.Cleanup(func() { _ = unix.Kill(kid, unix.SIGKILL) })
+	if kidFD, err = unix.PidfdOpen(kid, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(kidFD) })
+	return p, kid, kidFD
+}

@@ -2,9 +2,7 @@ package descriptor
 
 import (
 	"fmt"
-	"io"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,28 +47,13 @@ sys.stdin.read()
 
 func TestTerminals(t *testing.T) {
 	b := newBody(t)
-	p := b.start(t, "python3", "-c", "import os; os.closerange(3, 1024)\n"+ptyScript)
-	line, err := p.stdout.ReadString('\n')
-	if err != nil {
-		text, _ := io.ReadAll(p.out[1])
-		t.Fatalf("%q %v %s", line, err, text)
-	}
-	kid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "ready ")))
-	if err != nil {
-		t.Fatal(line)
-	}
-	defer unix.Kill(kid, unix.SIGKILL)
-	kidFD, err := unix.PidfdOpen(kid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(kidFD)
-
+	p, kid, kidFD := b.pythonWithChild(t, ptyScript)
 	want, wantKid := descriptions(t, p.Process.Pid), descriptions(t, kid)
 	leader := p.process()
 	leader.Terminal = 0
 	procs := []Process{leader, {HostPID: kid, PID: kid, PIDFD: kidFD, Comm: "kid", Group: kid, Terminal: 0}}
 	var r *Result
+	var err error
 	for range 3 { // what was put back is captured again
 		var c Capturer
 		stopped(t, []int{p.Process.Pid, kid}, func() { r, err = c.Capture(procs, p.env()) })
@@ -198,21 +181,22 @@ func TestSessionTerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var heard string // and not yet asked for
 	hear := func(fd int, want string) {
 		t.Helper()
-		var got []byte
 		buf := make([]byte, 4096)
-		for deadline := time.Now().Add(5 * time.Second); !strings.Contains(string(got), want); {
+		for deadline := time.Now().Add(5 * time.Second); !strings.Contains(heard, want); {
 			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100); err != nil && err != unix.EINTR {
 				t.Fatal(err)
 			}
 			if n, err := unix.Read(fd, buf); err == nil {
-				got = append(got, buf[:n]...)
+				heard += string(buf[:n])
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("heard %q, want %q", got, want)
+				t.Fatalf("heard %q, want %q", heard, want)
 			}
 		}
+		_, heard, _ = strings.Cut(heard, want)
 	}
 	hear(master, "# ")
 	say("exec 3>&-; x=41; stty rows 40 cols 132; echo go\n")
