@@ -25,6 +25,16 @@ func EnableSimpleQuota(fd int) error {
 	return err
 }
 
+// SimpleQuota reports whether simple quotas are on in a mounted file system,
+// from /sys/fs/btrfs/FSID/qgroups/mode (Linux 6.7).
+func SimpleQuota(fsid string) (bool, error) {
+	b, err := os.ReadFile("/sys/fs/btrfs/" + fsid + "/qgroups/mode")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return strings.TrimSpace(string(b)) == "squota", err
+}
+
 // CreateQgroup makes a quota group of level 1 or above.
 func CreateQgroup(fd int, id QgroupID) error {
 	a := &struct{ create, id uint64 }{1, uint64(id)}

@@ -23,17 +23,16 @@ func qgroup(q rootfs.Quota) btrfs.QgroupID {
 	return btrfs.Level1(uint64(q))
 }
 
-// openQuotas turns quotas on where the kernel has them, and finds the highest
-// number in use.
-func (s *Store) openQuotas() error {
-	err := btrfs.EnableSimpleQuota(s.pool)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTTY) {
-		return nil // before Linux 6.7
-	}
+// openQuotas finds out whether the pool counts, and the highest number in use.
+// Turning quotas on is the pool's affair: it changes the file system for good.
+func (s *Store) openQuotas() (err error) {
+	s.squota, err = btrfs.SimpleQuota(s.fsid)
 	if err != nil {
-		return rootfs.Errorf("turn on quotas: %w", err)
+		return rootfs.Errorf("look for quotas: %w", err)
 	}
-	s.squota = true
+	if !s.squota {
+		return nil
+	}
 	entries, err := os.ReadDir("/sys/fs/btrfs/" + s.fsid + "/qgroups")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return rootfs.Errorf("list quotas: %w", err)
@@ -53,8 +52,8 @@ func (s *Store) needQuota() error {
 	if s.squota {
 		return nil
 	}
-	return fault.New(fault.Unsupported, "the kernel cannot count the disk use of sandboxes").
-		WithHint("simple quotas of btrfs came with Linux 6.7")
+	return fault.New(fault.Unsupported, "the pool cannot count the disk use of sandboxes").
+		WithHint("simple quotas of btrfs came with Linux 6.7; in a directory of a btrfs of the host they must be on already")
 }
 
 // NewQuota implements [rootfs.Store].

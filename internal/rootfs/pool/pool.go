@@ -14,6 +14,14 @@
 // For the same reason nothing inside is discarded: a discard would punch holes
 // into the file.
 //
+// # A directory of the host's
+//
+// Such a pool is as large as the host's file system, whose room, quotas and
+// mount options are the host's affair and are left as they are. In particular
+// quotas are not turned on, since older kernels do not mount what has them.
+//
+// # Room for deletions
+//
 // The file system is made smaller than its file by a kept part. When even a
 // deletion finds no room, it takes that part (see package overlay).
 //
@@ -159,6 +167,9 @@ func (p *Pool) open(ctx context.Context) error {
 	}
 	if p.file == nil {
 		return nil
+	}
+	if err := btrfs.EnableSimpleQuota(p.dir); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTTY) {
+		return err // those two are kernels before 6.7: the store goes without
 	}
 	size, err := p.size()
 	if err != nil {

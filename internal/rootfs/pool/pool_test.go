@@ -3,9 +3,7 @@ package pool_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,112 +15,10 @@ import (
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/btrfs"
-	"github.com/sandtree/sandtree/internal/linux/loop"
-	"github.com/sandtree/sandtree/internal/linux/mount"
 	"github.com/sandtree/sandtree/internal/rootfs/overlay"
 	"github.com/sandtree/sandtree/internal/rootfs/pool"
 	"github.com/sandtree/sandtree/internal/rootfs/rootfstest"
 )
-
-const mib = 1 << 20
-
-// place is where a test has its pools.
-type place struct {
-	t      *testing.T
-	dir    string
-	userns int
-}
-
-func newPlace(t *testing.T) *place {
-	t.Helper()
-	before := rootfstest.Before(t)
-	t.Cleanup(func() { before.Check(t) })
-	return &place{t: t, dir: t.TempDir(), userns: rootfstest.UserNS(t)}
-}
-
-func (p *place) mkdir(name string) string {
-	p.t.Helper()
-	d := filepath.Join(p.dir, name)
-	if err := os.MkdirAll(d, 0o755); err != nil {
-		p.t.Fatal(err)
-	}
-	return d
-}
-
-// open opens a pool that is destroyed with the test.
-func (p *place) open(name string, c pool.Config) *pool.Pool {
-	p.t.Helper()
-	c.MountPoint, c.Log = p.mkdir(name), slog.New(slog.DiscardHandler)
-	if c.Path == "" {
-		c.Path = filepath.Join(p.dir, name+".img")
-	}
-	if c.HostReserve == 0 {
-		c.HostReserve = 1
-	}
-	got, err := pool.Open(p.t.Context(), c)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return got
-}
-
-func (p *place) destroyed(got *pool.Pool) {
-	p.t.Helper()
-	p.t.Cleanup(func() {
-		if err := got.Destroy(); err != nil {
-			p.t.Error(err)
-		}
-	})
-}
-
-// store opens a store in a pool, over one layer that is a plain directory.
-func (p *place) store(name string) *overlay.Store {
-	p.t.Helper()
-	s, err := overlay.Open(overlay.Config{Pool: filepath.Join(p.dir, name), Layers: []string{p.mkdir("layer")}, UserNS: p.userns})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			p.t.Error(err)
-		}
-	})
-	return s
-}
-
-func (p *place) root(s *overlay.Store, id string) rootfstest.Root {
-	p.t.Helper()
-	if err := s.CreateUpper(id, 0); err != nil {
-		p.t.Fatal(err)
-	}
-	return p.mount(s, id)
-}
-
-func (p *place) mount(s *overlay.Store, id string) rootfstest.Root {
-	p.t.Helper()
-	fd, err := s.MountRoot(id)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	r := rootfstest.NewRoot(p.t, fd)
-	p.t.Cleanup(r.Close)
-	return r
-}
-
-func (p *place) fill(r rootfstest.Root, path string, n int64) (got int64) {
-	p.t.Helper()
-	r.Do(func() (err error) { got, err = rootfstest.Fill(r.Path(path), n); return err })
-	return got
-}
-
-func size(t *testing.T, path string) int64 {
-	t.Helper()
-	st, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st.Size()
-}
 
 func TestGrowsAheadOfNeed(t *testing.T) {
 	p := newPlace(t)
@@ -241,7 +137,7 @@ func whenFull(t *testing.T, p *place, s *overlay.Store) {
 // TestHostFull has the pool on a small disk that others fill.
 func TestHostFull(t *testing.T) {
 	p := newPlace(t)
-	host := p.disk(700 * mib)
+	host := p.disk("ext4", 700*mib)
 	got := p.open("p", pool.Config{Path: filepath.Join(host, "p.img"), Initial: 288 * mib, Step: 64 * mib, HostReserve: 64 * mib})
 	p.destroyed(got)
 	s := p.store("p")
@@ -264,7 +160,7 @@ func TestHostFull(t *testing.T) {
 // TestReserve lets a pool grow until the host's reserve, and no further.
 func TestReserve(t *testing.T) {
 	p := newPlace(t)
-	host := p.disk(900 * mib)
+	host := p.disk("ext4", 900*mib)
 	got := p.open("p", pool.Config{Path: filepath.Join(host, "p.img"), Initial: 288 * mib, Step: 64 * mib, HostReserve: 200 * mib})
 	p.destroyed(got)
 	r := p.root(p.store("p"), "sb.0")
@@ -290,50 +186,6 @@ func TestReserve(t *testing.T) {
 	if left, _ := filepath.Glob(host + "/q*"); len(left) != 0 {
 		t.Errorf("a pool that was refused left %v", left)
 	}
-}
-
-// disk makes a small file system to be the host's.
-func (p *place) disk(bytes int64) string {
-	p.t.Helper()
-	img, at := filepath.Join(p.dir, "disk.img"), p.mkdir("disk")
-	f, err := os.Create(img)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.Truncate(bytes); err != nil {
-		p.t.Fatal(err)
-	}
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", img).CombinedOutput(); err != nil {
-		p.t.Fatalf("mkfs.ext4: %v: %s", err, out)
-	}
-	d, err := loop.Attach(f, loop.Options{})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer d.Close()
-	fd, err := mount.New("ext4").Set("source", d.Path()).Mount(0)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	if err := mount.Attach(fd, at); err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() {
-		// The pool's loop device lets go of this disk a moment after it is closed.
-		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			err := mount.Unmount(at)
-			if err == nil {
-				return
-			}
-			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
-				p.t.Error(err)
-				return
-			}
-		}
-	})
-	return at
 }
 
 // TestKilled kills a process that has a pool mounted in a namespace of its own
@@ -423,6 +275,9 @@ func TestTwoAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if on, err := btrfs.SimpleQuota(id); err != nil || !on {
+			t.Errorf("quotas: %v %v", on, err)
+		}
 		if ids[id] {
 			t.Errorf("two pools have the id %s", id)
 		}
@@ -432,11 +287,33 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// TestDirectory has a pool in a directory of a btrfs.
+// TestDirectory has a pool in a directory of a btrfs, which must be left as it
+// is but for what is in the directory.
 func TestDirectory(t *testing.T) {
 	p := newPlace(t)
-	p.destroyed(p.open("host", pool.Config{Initial: 288 * mib}))
-	dir := p.mkdir("host/pool")
+	host := p.disk("btrfs", 300*mib)
+	id := func() string {
+		t.Helper()
+		f, err := os.Open(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		id, err := btrfs.FSID(int(f.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}()
+	dir := filepath.Join(host, "pool")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("after it was destroyed: %v", err)
+		}
+	})
 	p.destroyed(p.open("p", pool.Config{Path: dir}))
 	s := p.store("p")
 	p.fill(p.root(s, "sb.0"), "/x", mib)
@@ -447,6 +324,18 @@ func TestDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.mount(s, "sb.1")
+	if err := s.Remove("cp-1"); err != nil {
+		t.Fatal(err)
+	}
+	if on, err := btrfs.SimpleQuota(id); on || err != nil {
+		t.Errorf("quotas of the host's file system: %v %v", on, err)
+	}
+	if q, err := s.NewQuota(0); q != 0 || err != nil {
+		t.Errorf("a quota without a limit: %v %v", q, err)
+	}
+	if _, err := s.NewQuota(mib); !fault.Is(err, fault.Unsupported) {
+		t.Errorf("a quota with a limit: %v", err)
+	}
 }
 
 func TestRefusals(t *testing.T) {

@@ -1,0 +1,4 @@
+package pool
+
+// WriteEmpty lets tests make a btrfs without mkfs.
+var WriteEmpty = writeEmpty
