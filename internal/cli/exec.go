@@ -160,13 +160,17 @@ func (k *keeper) Write(p []byte) (int, error) {
 }
 
 // startFailure gives errors of starting a program the exit codes that shells
-// have for them.
+// have for them: what the daemon says about a program begins with "exec: ".
 func startFailure(err error) error {
-	switch text := err.Error(); {
-	case strings.Contains(text, "executable file not found"), strings.Contains(text, "no such file or directory"):
-		return &runtimeFailure{err: err, code: exitNotFound}
-	case strings.Contains(text, "permission denied"), strings.Contains(text, "exec format error"):
+	_, about, ok := strings.Cut(err.Error(), "exec: ")
+	if !ok {
+		return err
+	}
+	switch kind := kindOf(err); {
+	case strings.HasPrefix(about, "working directory"), kind == fault.Invalid:
 		return &runtimeFailure{err: err, code: exitNotExecutable}
+	case kind == fault.NotFound:
+		return &runtimeFailure{err: err, code: exitNotFound}
 	}
 	return err
 }
