@@ -111,10 +111,10 @@ func TestUnprivileged(t *testing.T) {
 	src := dir + ".tar"
 	t.Cleanup(func() { os.Remove(src) })
 	device := entry{}
-	device.Header.Name, device.Header.Typeflag, device.Header.Devmajor, device.Header.Devminor = "null", '3', 1, 3
+	device.Name, device.Typeflag, device.Devmajor, device.Devminor = "null", '3', 1, 3
 	owned := file("su", "x")
-	owned.Header.Uid, owned.Header.Mode = 0, 0o4755
-	owned.Header.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": "c", "SCHILY.xattr.trusted.x": "t"}
+	owned.Uid, owned.Mode = 0, 0o4755
+	owned.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": "c", "SCHILY.xattr.trusted.x": "t"}
 	if err := os.WriteFile(src, pack(t, device, owned), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -78,10 +78,11 @@ func ParsePlatform(s string) (string, error) {
 // is left out, so that equal platforms compare equal.
 func platform(os, arch, variant string) string {
 	s := os + "/" + arch
-	if variant != "" && !(arch == "arm64" && variant == "v8") && !(arch == "amd64" && variant == "v1") {
-		s += "/" + variant
+	switch {
+	case variant == "", arch == "arm64" && variant == "v8", arch == "amd64" && variant == "v1":
+		return s
 	}
-	return s
+	return s + "/" + variant
 }
 
 // runsOn reports whether an image for one platform runs on another: an image

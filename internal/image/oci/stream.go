@@ -31,20 +31,18 @@ var (
 type stream struct {
 	stored *checked // as they are stored
 	tar    *checked // as they come out
-	closer []func() error
+	end    func()   // frees the decompressor
+	raw    io.Closer
 }
 
 // newStream takes over raw and closes it also on an error.
 func newStream(raw io.ReadCloser, digest, diffID v1.Hash, read func(int)) (*stream, error) {
-	s := &stream{closer: []func() error{raw.Close}}
-	s.stored = &checked{r: raw, what: "stored layer", want: digest, read: read}
-	r, end, err := decompress(s.stored)
+	stored := &checked{r: raw, what: "stored layer", want: digest, read: read}
+	r, end, err := decompress(stored)
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
 	}
-	s.closer = append([]func() error{end}, s.closer...)
-	s.tar = &checked{r: r, what: "layer", want: diffID}
-	return s, nil
+	return &stream{stored: stored, tar: &checked{r: r, what: "layer", want: diffID}, end: end, raw: raw}, nil
 }
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -63,18 +61,14 @@ func (s *stream) Read(p []byte) (int, error) {
 }
 
 func (s *stream) Close() error {
-	var err error
-	for _, c := range s.closer {
-		err = errors.Join(err, c())
-	}
-	return err
+	s.end()
+	return s.raw.Close()
 }
 
 // decompress finds the compression by the first bytes. end frees what the
 // decompressor holds.
-func decompress(r io.Reader) (out io.Reader, end func() error, err error) {
+func decompress(r io.Reader) (out io.Reader, end func(), err error) {
 	b := bufio.NewReaderSize(r, 256<<10)
-	none := func() error { return nil }
 	head, err := b.Peek(6)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
@@ -85,17 +79,17 @@ func decompress(r io.Reader) (out io.Reader, end func() error, err error) {
 		if err != nil {
 			return nil, nil, invalid("damaged gzip", err)
 		}
-		return damaged{z, "gzip"}, z.Close, nil
+		return damaged{z, "gzip"}, func() {}, nil
 	case bytes.HasPrefix(head, zstdMagic):
 		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdMemory))
 		if err != nil {
 			return nil, nil, invalid("damaged zstd", err)
 		}
-		return damaged{z, "zstd"}, func() error { z.Close(); return nil }, nil
+		return damaged{z, "zstd"}, z.Close, nil
 	case bytes.HasPrefix(head, xzMagic), bytes.HasPrefix(head, bzip2Magic):
 		return nil, nil, fault.New(fault.Invalid, "compressed with xz or bzip2").WithHint("decompress it first, or use gzip or zstd")
 	}
-	return b, none, nil
+	return b, func() {}, nil
 }
 
 // damaged gives errors of a decompressor a kind.
