@@ -30,6 +30,7 @@ type body struct {
 	// controlling terminals; leads is the terminal of each process, if any.
 	between func(o *Opened, all []*restored)
 	leads   []int
+	before  func(pid int)  // is called for each stub
 	masters map[string]int // of restored sessions, by id
 }
 
@@ -322,6 +323,9 @@ func (b *body) restoreAll(t *testing.T, r *Result) (all []*restored) {
 		}
 		if v.tr, err = tracee.Seize(v.pid, tracee.OptionsRestore); err != nil {
 			t.Fatal(err)
+		}
+		if b.before != nil {
+			b.before(v.pid)
 		}
 		batch := tracee.NewBatch()
 		in, err := o.Install(batch, table, testControl)

@@ -40,14 +40,12 @@ func (o *Opened) TakeMaster(terminal int) int {
 	return fd
 }
 
-// maxTerminals bounds how many masters are opened to come to a number.
-const maxTerminals = 4096
-
 // openTerminals opens masters in the new devpts until every captured number
 // has come: each gets the lowest that is free.
 func (o *Opened) openTerminals(terminals []*image.Terminal) error {
-	missing := 0
+	missing, highest := 0, -1
 	for _, t := range terminals {
+		highest = max(highest, t.Number)
 		o.terminals = append(o.terminals, &openTerminal{
 			image: t, master: -1, slave: -1, used: t.SlaveGone || t.Session != 0 || t.SessionID != "",
 		})
@@ -66,6 +64,10 @@ func (o *Opened) openTerminals(terminals []*image.Terminal) error {
 	}()
 	for missing > 0 {
 		fd, err := openIn(o.target.Root, "/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY)
+		if err == unix.ENOSPC {
+			return fault.New(fault.Exhausted, "restore terminals: open /dev/pts/ptmx: %w", err).
+				WithHint("raise kernel.pty.max of the host")
+		}
 		if err != nil {
 			return fmt.Errorf("restore terminals: open /dev/pts/ptmx: %w", err)
 		}
@@ -76,8 +78,8 @@ func (o *Opened) openTerminals(terminals []*image.Terminal) error {
 		}
 		t := o.numbered(n)
 		if t == nil {
-			if spare = append(spare, fd); n > maxTerminals {
-				return fault.New(fault.Internal, "restore terminals: a number is taken in the new devpts")
+			if spare = append(spare, fd); n > highest {
+				return fault.New(fault.Internal, "restore terminals: a captured number is taken in the new devpts")
 			}
 			continue
 		}
@@ -119,13 +121,13 @@ func (t *openTerminal) set() error {
 	if err := unix.IoctlSetTermios(t.master, unix.TCSETS2, &m.Termios); err != nil {
 		return fmt.Errorf("TCSETS2: %w", err)
 	}
-	if len(m.Output) > 0 {
-		if err := putOutput(t.slave, &m.Termios, m.Output); err != nil {
+	if len(m.Input) > 0 {
+		if err := putInput(t.slave, t.master, &m.Termios, m.Input); err != nil {
 			return err
 		}
 	}
-	if len(m.Input) > 0 {
-		if err := putInput(t.slave, t.master, &m.Termios, m.Input); err != nil {
+	if len(m.Output) > 0 || m.Stopped {
+		if err := putOutput(t.slave, m, m.Output); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,9 @@ os.setsid()
 pair(50, 51)                                      # 0
 fcntl.ioctl(51, termios.TIOCSCTTY, 0)
 fcntl.ioctl(50, termios.TIOCSWINSZ, struct.pack("4H", 31, 99, 0, 0))
-os.write(50, b"line one\nline two\n\x04part"); os.write(51, b"output\n")
+os.write(50, b"line one\nline two\n\x04part")
+while fcntl.ioctl(50, termios.FIONREAD, b"1234")[0] < 24: pass   # the echo comes by a worker
+os.write(51, b"output\n")
 pair(52, 53)                                      # 1: raw, packet mode
 tty.setraw(53); fcntl.ioctl(52, termios.TIOCPKT, struct.pack("i", 1))
 os.write(52, b"raw\x03\x00input"); os.write(53, b"packet output\n")

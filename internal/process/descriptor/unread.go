@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/image"
 )
 
 // readTerminals captures what is unread in terminals. It has to be taken out
@@ -33,6 +35,9 @@ func (c *Capturer) readTerminal(t *terminal) (err error) {
 		}
 	}
 	slave := c.descriptions[t.slaves[0]].fd
+	if !ready(t.master, unix.POLLIN) {
+		t.image.Stopped = !ready(slave, unix.POLLOUT)
+	}
 	// In canonical mode a line that is still being typed cannot be seen.
 	canonical := t.image.Termios.Lflag&unix.ICANON != 0
 	if !canonical && !ready(slave, unix.POLLIN) {
@@ -113,26 +118,31 @@ func drain(fd int, packet bool) (out []byte, err error) {
 // slave, as it is.
 func takeOutput(t *terminal) (out []byte, err error) {
 	out, err = drain(t.master, t.image.Packet)
+	// With nothing unread, a terminal that takes no output is stopped.
+	t.image.Stopped = !ready(t.own, unix.POLLOUT)
 	if len(out) == 0 {
 		return nil, err
 	}
-	if e := putOutput(t.own, &t.image.Termios, out); err == nil {
+	if e := putOutput(t.own, t.image, out); err == nil {
 		err = e
 	}
 	return out, err
 }
 
 // putOutput writes to a slave as it is, and sets the terminal's state.
-func putOutput(slave int, state *unix.Termios, out []byte) error {
-	plain := *state
+func putOutput(slave int, t *image.Terminal, out []byte) error {
+	plain := t.Termios
 	plain.Oflag &^= unix.OPOST
+	if t.Stopped {
+		plain.Iflag &^= unix.IXON // which starts it
+	}
 	if err := unix.IoctlSetTermios(slave, unix.TCSETS2, &plain); err != nil {
 		return fmt.Errorf("TCSETS2: %w", err)
 	}
 	for len(out) > 0 {
 		n, err := unix.Write(slave, out)
 		if err == unix.EAGAIN || err == nil && n == 0 {
-			if err = flow(slave); err != nil {
+			if err = waitWritable(slave); err != nil {
 				return fmt.Errorf("put %d bytes of output back: %w", len(out), err)
 			}
 			continue
@@ -142,14 +152,37 @@ func putOutput(slave int, state *unix.Termios, out []byte) error {
 		}
 		out = out[n:]
 	}
-	if err := unix.IoctlSetTermios(slave, unix.TCSETS2, state); err != nil {
+	if err := unix.IoctlSetTermios(slave, unix.TCSETS2, &t.Termios); err != nil {
 		return fmt.Errorf("TCSETS2: %w", err)
+	}
+	if t.Stopped {
+		return stop(slave, &t.Termios)
 	}
 	return nil
 }
 
-// flow waits until a terminal takes output again.
-func flow(slave int) error {
+// stop stops a terminal's output as ^S does, whatever its settings are.
+func stop(slave int, state *unix.Termios) error {
+	stopping := *state
+	stopping.Iflag |= unix.IXON
+	if stopping.Cc[unix.VSTOP] == 0 {
+		stopping.Cc[unix.VSTOP] = 0x13
+	}
+	err := unix.IoctlSetTermios(slave, unix.TCSETS2, &stopping)
+	if err == nil {
+		err = pushByte(slave, stopping.Cc[unix.VSTOP])
+	}
+	if err == nil && stopping != *state {
+		err = unix.IoctlSetTermios(slave, unix.TCSETS2, state)
+	}
+	if err != nil {
+		return fmt.Errorf("stop it: %w", err)
+	}
+	return nil
+}
+
+// waitWritable waits a moment for a terminal to take output.
+func waitWritable(slave int) error {
 	p := []unix.PollFd{{Fd: int32(slave), Events: unix.POLLOUT}}
 	n, err := unix.Poll(p, 100)
 	if err == nil && n == 0 {

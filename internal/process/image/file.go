@@ -104,6 +104,7 @@ type Terminal struct {
 	Packet    bool
 	Locked    bool
 	Exclusive bool
+	Stopped   bool   // by ^S
 	Mode      uint32 // st_mode of /dev/pts/N
 	UID, GID  uint32 // its owner as the host numbers it
 	// Output was written by the program and not yet read. The output of a
