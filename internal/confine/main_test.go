@@ -17,11 +17,19 @@ import (
 
 // The test binary runs again as a confined program, which tells what it can
 // do. It is told by this variable.
-const partEnv = "SANDTREE_CONFINE_TEST_PART"
+const (
+	partEnv = "SANDTREE_CONFINE_TEST_PART"
+	initEnv = "SANDTREE_CONFINE_TEST_INIT" // PID 1, in the host's numbers
+)
 
 func TestMain(m *testing.M) {
-	if os.Getenv(partEnv) == "" {
+	switch os.Getenv(partEnv) {
+	case "":
 		os.Exit(m.Run())
+	case "wait":
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(look()); err != nil {
 		os.Exit(1)
@@ -141,12 +149,29 @@ func program(t *testing.T) int {
 // exec runs this binary in the body, confined, and returns what it told.
 func (o *body) exec(t *testing.T, w *confine.Walls, u confine.User) view {
 	t.Helper()
+	pid, out := o.start(t, w, u, "look", devNull(t))
+	defer out.Close()
+	var v view
+	text, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	if e := <-o.ends; e.pid != pid || e.status.ExitStatus() != 0 {
+		t.Errorf("ended %+v", e)
+	}
+	return v
+}
+
+// start starts this binary in the body, confined. The pid is the one inside.
+func (o *body) start(t *testing.T, w *confine.Walls, u confine.User, part string, stdin int) (pid int, out *os.File) {
+	t.Helper()
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
-	out := os.NewFile(uintptr(p[0]), "out")
-	defer out.Close()
 	b := tracee.NewBatch()
 	r, c := b.Fork(tracee.CloneArgs{
 		Flags:      unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND,
@@ -158,26 +183,18 @@ func (o *body) exec(t *testing.T, w *confine.Walls, u confine.User) view {
 		c.Call(unix.SYS_SETSID)
 		c.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, c.PutWords(0), nil, 8)
 		w.Exec(c, u)
-		c.Call(unix.SYS_EXECVEAT, 3, "", []string{"confined"}, []string{partEnv + "=look"}, unix.AT_EMPTY_PATH)
+		env := []string{partEnv + "=" + part, fmt.Sprintf("%s=%d", initEnv, o.init.PID())}
+		c.Call(unix.SYS_EXECVEAT, 3, "", []string{"confined"}, env, unix.AT_EMPTY_PATH)
 	})
 	t.Logf("%d calls", c.Len())
-	err := o.init.Do(b, devNull(t), p[1], 2, program(t))
+	err := o.init.Do(b, stdin, p[1], 2, program(t))
 	unix.Close(p[1])
+	out = os.NewFile(uintptr(p[0]), "out")
 	if err != nil {
+		out.Close()
 		t.Fatal(err)
 	}
-	var v view
-	text, err := io.ReadAll(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatalf("%v in %q", err, text)
-	}
-	if e := <-o.ends; e.pid != b.Value(r) || e.status.ExitStatus() != 0 {
-		t.Errorf("ended %+v", e)
-	}
-	return v
+	return b.Value(r), out
 }
 
 func devNull(t *testing.T) int {
@@ -244,7 +261,7 @@ func look() view {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}); err != nil {
 		v.Tried["raise limit"] = errno(err)
 	}
-	f, err := os.OpenFile("/proc/1/mem", os.O_RDWR, 0)
+	f, err := os.OpenFile("/proc/"+os.Getenv(initEnv)+"/mem", os.O_RDWR, 0)
 	v.Tried["PID 1"] = errno(err)
 	if err == nil {
 		f.Close()
