@@ -85,6 +85,14 @@ func (r *restore) run() error {
 	if err != nil {
 		return err
 	}
+	for i, t := range r.tree.Terminals {
+		if t.SessionID == "" {
+			continue
+		}
+		if err := r.target.Master(t.SessionID, r.files.TakeMaster(i)); err != nil {
+			return err
+		}
+	}
 	if err := r.makeShared(); err != nil {
 		return err
 	}

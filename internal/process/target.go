@@ -31,6 +31,9 @@ type Target struct {
 	Walls *confine.Walls
 	// Session gives the inner ends of the sessions' pipes.
 	Session func(id string, stream int) (fd int, ok bool)
+	// Master receives this process's descriptor of the master of a session's
+	// terminal, which is its own from then on.
+	Master func(session string, fd int) error
 	// Zygote gives the zygote of a lineage.
 	Zygote func(key int) *memory.Zygote
 	// Live is for following the restored processes.

@@ -53,7 +53,7 @@ umount -l /mnt
 echo ready
 exec sleep infinity`
 
-func newBody(t *testing.T) *body {
+func newBody(t testing.TB) *body {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("mounts need root")
@@ -82,7 +82,7 @@ func (b *body) path(p string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", b.holder.Process.Pid), p)
 }
 
-func expectLine(t *testing.T, r *bufio.Reader, want string) {
+func expectLine(t testing.TB, r *bufio.Reader, want string) {
 	t.Helper()
 	if s, err := r.ReadString('\n'); err != nil || strings.TrimSpace(s) != want {
 		t.Fatalf("line %q (%v), want %q", s, err, want)
@@ -101,7 +101,7 @@ type target struct {
 	pidfd  int
 }
 
-func (b *body) start(t *testing.T, argv ...string) *target {
+func (b *body) start(t testing.TB, argv ...string) *target {
 	t.Helper()
 	p := &target{b: b}
 	p.Cmd = exec.Command("nsenter", append([]string{"-t", strconv.Itoa(b.holder.Process.Pid), "-m", "--"}, argv...)...)
@@ -138,7 +138,7 @@ func (b *body) start(t *testing.T, argv ...string) *target {
 }
 
 // python starts a script and waits until it has said "ready".
-func (b *body) python(t *testing.T, script string) *target {
+func (b *body) python(t testing.TB, script string) *target {
 	t.Helper()
 	// What this test was started with is not the target's.
 	p := b.start(t, "python3", "-c", "import os; os.closerange(3, 1024)\n"+script)
@@ -187,7 +187,7 @@ func (p *target) process() Process {
 
 // stopped runs f on a locked thread while all threads of the given processes
 // are stopped.
-func stopped(t *testing.T, pids []int, f func()) {
+func stopped(t testing.TB, pids []int, f func()) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -224,7 +224,7 @@ func stopped(t *testing.T, pids []int, f func()) {
 }
 
 // capture stops one target and captures it.
-func (p *target) capture(t *testing.T) (*Result, error) {
+func (p *target) capture(t testing.TB) (*Result, error) {
 	t.Helper()
 	var r *Result
 	var err error
@@ -246,7 +246,7 @@ func (p *target) capture(t *testing.T) (*Result, error) {
 	return r, err
 }
 
-func (p *target) mustCapture(t *testing.T) *Result {
+func (p *target) mustCapture(t testing.TB) *Result {
 	t.Helper()
 	r, err := p.capture(t)
 	if err != nil {
@@ -255,7 +255,7 @@ func (p *target) mustCapture(t *testing.T) *Result {
 	return r
 }
 
-func openFDs(t *testing.T) int {
+func openFDs(t testing.TB) int {
 	t.Helper()
 	l, err := List(os.Getpid(), nil)
 	if err != nil {
@@ -268,19 +268,19 @@ func openFDs(t *testing.T) int {
 type restored struct {
 	pid, pidfd int
 	session    [3]*os.File // outer ends of the session's pipes
-	t          *testing.T
+	t          testing.TB
 	tr         *tracee.Tracee
 	dups       []int // of its descriptors
 }
 
 // restore puts what was captured of one process into a stub in the body. It
 // runs on this goroutine's thread, which stays locked.
-func (b *body) restore(t *testing.T, r *Result) *restored {
+func (b *body) restore(t testing.TB, r *Result) *restored {
 	t.Helper()
 	return b.restoreAll(t, r)[0]
 }
 
-func (b *body) restoreAll(t *testing.T, r *Result) (all []*restored) {
+func (b *body) restoreAll(t testing.TB, r *Result) (all []*restored) {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
@@ -371,7 +371,7 @@ func (b *body) restoreAll(t *testing.T, r *Result) (all []*restored) {
 const testControl = 200
 
 // stub starts a stub in the body with a control socket of the test's own.
-func (b *body) stub(t *testing.T) (*tracee.Server, int) {
+func (b *body) stub(t testing.TB) (*tracee.Server, int) {
 	t.Helper()
 	p, err := tracee.NewProgram()
 	if err != nil {
@@ -436,7 +436,7 @@ func (v *restored) fd(n int) int {
 
 // describe is what /proc says of a descriptor, without what differs from one
 // incarnation to the next.
-func describe(t *testing.T, pid, n int) string {
+func describe(t testing.TB, pid, n int) string {
 	t.Helper()
 	link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, n))
 	if err != nil {
@@ -475,7 +475,7 @@ func describe(t *testing.T, pid, n int) string {
 
 // sameTable compares all descriptors of the target with those of the restored
 // process.
-func sameTable(t *testing.T, want map[int]string, v *restored) {
+func sameTable(t testing.TB, want map[int]string, v *restored) {
 	t.Helper()
 	got := descriptions(t, v.pid)
 	for n, w := range want {
@@ -490,7 +490,7 @@ func sameTable(t *testing.T, want map[int]string, v *restored) {
 	}
 }
 
-func descriptions(t *testing.T, pid int) map[int]string {
+func descriptions(t testing.TB, pid int) map[int]string {
 	t.Helper()
 	l, err := List(pid, nil)
 	if err != nil {
@@ -514,7 +514,7 @@ func fileAt(r *Result, proc, number int) *image.File {
 
 // pythonWithChild starts a script that forks and says "ready" and the number of
 // the child.
-func (b *body) pythonWithChild(t *testing.T, script string) (p *target, kid, kidFD int) {
+func (b *body) pythonWithChild(t testing.TB, script string) (p *target, kid, kidFD int) {
 	t.Helper()
 	p = b.start(t, "python3", "-c", "import os; os.closerange(3, 1024)\n"+script)
 	line, err := p.stdout.ReadString('\n')

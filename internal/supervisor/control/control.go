@@ -201,8 +201,10 @@ type Rebirth struct {
 // ForkRequest makes sandboxes from a checkpoint.
 type ForkRequest struct {
 	From CheckpointRef `json:"from"`
-	// Sandboxes are the ids of the copies; Hostnames stand beside them.
+	// Sandboxes are the ids of the copies; Hostnames stand beside them, and an
+	// empty one is that of the checkpoint.
 	Sandboxes []string `json:"sandboxes"`
+	Hostnames []string `json:"hostnames"`
 }
 
 // ForkReply lists the copies. ElapsedNS is the time of each.

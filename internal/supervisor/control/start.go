@@ -28,6 +28,9 @@ type Config struct {
 	Pool string `json:"pool"`
 	// Layers are the mount points of the EROFS layers, the topmost first.
 	Layers []string `json:"layers"`
+	// Attach is an empty directory at which the store may attach mounts of its
+	// own, which kernels before 6.15 need; empty for none.
+	Attach string `json:"attach,omitempty"`
 	// CgroupParent is the daemon's name in the cgroup hierarchies, and
 	// CgroupFamily the family's below it (cgroup.Layout.OpenParent and
 	// cgroup.Parent.Child). Both exist.

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/namespace"
+	"github.com/sandtree/sandtree/internal/process"
+	"github.com/sandtree/sandtree/internal/process/memory"
+	"github.com/sandtree/sandtree/internal/sandbox"
+)
+
+// body is a live incarnation and all that belongs to it on this side.
+type body struct {
+	family *family
+	upper  string // id of its files in the store
+	inc    *sandbox.Incarnation
+	root   int // descriptors: its root directory,
+	proc   int // and its /proc
+	time   int // the time namespace of what runs inside
+	device uint64
+	// monotonic and boottime are how far its clocks are ahead of the host's.
+	monotonic, boottime time.Duration
+
+	// The rest belongs to the thread, which exists from the first checkpoint or
+	// restore on.
+	thread *thread
+	live   *process.Live
+	bases  map[int]*memory.Zygote // by lineage: as of the last checkpoint
+	// ancestors are zygotes that bases are forked from when they are first
+	// needed, held for that.
+	ancestors map[int]*sharedZygote
+}
+
+// newBody boots a body on an upper that exists. On an error the upper is the
+// caller's still.
+func (f *family) newBody(b *box, upper string, clocks [2]time.Duration) (_ *body, err error) {
+	o := &body{
+		family: f, upper: upper, root: -1, proc: -1, time: -1, monotonic: clocks[0], boottime: clocks[1],
+		bases: map[int]*memory.Zygote{}, ancestors: map[int]*sharedZygote{},
+	}
+	l, err := limits(b.resources)
+	if err != nil {
+		return nil, err
+	}
+	root, err := f.store.MountRoot(upper)
+	if err != nil {
+		return nil, err
+	}
+	group, err := f.parent.NewGroup(upper, l)
+	if err != nil {
+		_ = unix.Close(root)
+		return nil, err
+	}
+	o.inc, err = f.seed.Boot(sandbox.Spec{
+		Root: root, Hostname: b.hostname, Cgroup: group, ShmBytes: shmBytes(b), Walls: f.wallsFor(b.setuid),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.close(context.Background()))
+		}
+	}()
+	if clocks != [2]time.Duration{} {
+		if err := o.inc.SetClocks(clocks[0], clocks[1]); err != nil {
+			return nil, err
+		}
+	}
+	if o.root, err = o.inc.Root(); err != nil {
+		return nil, err
+	}
+	if o.proc, err = unix.Openat(o.root, "proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("open /proc of the sandbox: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(o.root, &st); err != nil {
+		return nil, fmt.Errorf("stat the sandbox's root: %w", err)
+	}
+	o.device = st.Dev
+	if o.time, err = o.inc.Namespace(namespace.TimeForChildren); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// shmBytes is the size of /dev/shm: half the memory, as on an ordinary machine,
+// or the default.
+func shmBytes(b *box) int64 { return b.resources.MemoryBytes / 2 }
+
+// follow starts the thread, and the following of the processes if nothing
+// follows them yet.
+func (o *body) follow() error {
+	if o.thread == nil {
+		t, err := newThread()
+		if err != nil {
+			return err
+		}
+		o.thread = t
+	}
+	if o.live != nil {
+		return nil
+	}
+	return o.thread.do(func() (err error) {
+		o.live, err = process.NewLive(o.liveConfig())
+		return err
+	})
+}
+
+func (o *body) liveConfig() process.Config {
+	return process.Config{
+		Threads: o.inc.Cgroup().ThreadsFD(), Init: o.inc.PID(), Proc: o.proc, Root: o.root, Device: o.device,
+		MonotonicOffset: o.monotonic, BoottimeOffset: o.boottime, Filters: confinementFilters,
+		Realtime: realtime, Arena: o.thread.arena, Scratch: o.thread.scratch,
+	}
+}
+
+const (
+	// confinementFilters is how many seccomp filters package confine installs.
+	confinementFilters = 1
+	// realtime lets the threads that stop processes, and the processes while
+	// they stand, have real-time priority.
+	realtime = true
+)
+
+// close ends everything of the body but its files.
+func (o *body) close(ctx context.Context) error {
+	var errs []error
+	if o.thread != nil {
+		errs = append(errs, o.thread.do(func() error {
+			if o.live == nil {
+				return nil
+			}
+			return o.live.Close()
+		}))
+		o.thread.close()
+	}
+	errs = append(errs, o.inc.Close(ctx))
+	for _, fd := range []int{o.root, o.proc, o.time} {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
+	}
+	for _, z := range o.bases {
+		z.Kill()
+	}
+	for _, z := range o.ancestors {
+		z.release()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/rootfs"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+	"github.com/sandtree/sandtree/internal/tree"
+)
+
+// box is one sandbox.
+type box struct {
+	id        string
+	hostname  string
+	created   time.Time
+	resources control.Resources
+	setuid    bool
+	quota     rootfs.Quota
+	tree      *tree.Tree[*checkpoint]
+
+	// mu is held for reading by what needs the body to stay, and for writing
+	// by what stops or replaces it.
+	mu         sync.RWMutex
+	body       *body // nil: ended
+	generation uint64
+	uppers     int // made so far: their ids are never used again
+	removed    bool
+
+	sessions sessions
+}
+
+// live returns the body; the caller holds mu.
+func (b *box) live() (*body, error) {
+	switch {
+	case b.removed:
+		return nil, fault.New(fault.NotFound, "sandbox %s was removed", b.id)
+	case b.body == nil:
+		return nil, fault.New(fault.Conflict, "sandbox %s has ended", b.id).
+			WithHint("roll it back to a checkpoint, or remove it")
+	}
+	return b.body, nil
+}
+
+// describe is what the node knows of the sandbox. The caller holds mu.
+func (b *box) describe() control.Sandbox {
+	return control.Sandbox{
+		ID: b.id, Hostname: b.hostname, Created: b.created, Resources: b.resources,
+		Generation: b.generation, At: b.tree.At(), Alive: b.body != nil, Sessions: b.sessions.list(),
+	}
+}

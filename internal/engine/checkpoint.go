@@ -1,0 +1,228 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/failpoint"
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/process"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// The steps of a checkpoint that can be made to fail.
+var (
+	failPresync  = failpoint.New("engine.checkpoint.presync")
+	failStopped  = failpoint.New("engine.checkpoint.stopped")
+	failCaptured = failpoint.New("engine.checkpoint.captured")
+	failSnapshot = failpoint.New("engine.checkpoint.snapshot")
+	failResumed  = failpoint.New("engine.checkpoint.resumed")
+	failZygotes  = failpoint.New("engine.checkpoint.zygotes")
+	failCommit   = failpoint.New("engine.checkpoint.commit")
+)
+
+// Checkpoint takes a checkpoint of a live sandbox. It commits whole or leaves
+// no trace; the live tree goes on in either case.
+func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (control.Checkpoint, error) {
+	b, err := e.box(r.Sandbox)
+	if err != nil {
+		return control.Checkpoint{}, err
+	}
+	if r.Checkpoint == "" {
+		return control.Checkpoint{}, fault.New(fault.Invalid, "a checkpoint without an id")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o, err := b.live()
+	if err != nil {
+		return control.Checkpoint{}, err
+	}
+	if err := b.tree.Check(r.Checkpoint, r.Name); err != nil {
+		return control.Checkpoint{}, err
+	}
+	c, err := e.checkpoint(b, o, r.Checkpoint)
+	if err != nil {
+		return control.Checkpoint{}, fault.New(fault.KindOf(err), "checkpoint sandbox %s: %w", b.id, err)
+	}
+	c.report.ID, c.report.Name = r.Checkpoint, r.Name
+	err = failCommit.Hit()
+	if err == nil {
+		err = b.tree.Add(r.Checkpoint, r.Name, c)
+	}
+	if err != nil {
+		c.Free()
+		return control.Checkpoint{}, err
+	}
+	return e.report(b, r.Checkpoint)
+}
+
+// report is a checkpoint as the tree shows it.
+func (e *Engine) report(b *box, id string) (control.Checkpoint, error) {
+	for _, n := range b.tree.Nodes() {
+		if n.ID == id {
+			return describe(n.ID, n.Name, n.Parent, n.Data), nil
+		}
+	}
+	return control.Checkpoint{}, fault.New(fault.NotFound, "the sandbox has no checkpoint %q", id)
+}
+
+func describe(id, name, parent string, c *checkpoint) control.Checkpoint {
+	r := c.report
+	r.ID, r.Name, r.Parent = id, name, parent
+	return r
+}
+
+// stages measures the steps of an operation.
+type stages struct {
+	last time.Time
+	ns   map[string]int64
+}
+
+func newStages() *stages { return &stages{time.Now(), map[string]int64{}} }
+
+func (s *stages) done(name string) {
+	now := time.Now()
+	s.ns[name] += now.Sub(s.last).Nanoseconds()
+	s.last = now
+}
+
+// checkpoint makes what a node of the tree owns. The caller holds b.mu.
+func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, err error) {
+	if err := o.follow(); err != nil {
+		return nil, err
+	}
+	st := e.family.store
+	if err := errors.Join(failPresync.Hit(), st.Presync()); err != nil {
+		return nil, err
+	}
+	st.Hold()
+	defer st.Release()
+	steps := newStages()
+	c := &checkpoint{
+		family: e.family, box: b.id, created: time.Now(), snapshot: id,
+		setuid: b.setuid, resources: b.resources, hostname: b.hostname,
+	}
+	var capture *process.Capture
+	err = o.thread.do(func() (err error) {
+		o.live.Prepare()
+		e.family.window.enter()
+		capture, err = e.stand(b, o, c, steps)
+		e.family.window.leave()
+		if err != nil {
+			return err
+		}
+		defer capture.Close()
+		defer o.thread.arena.Reset()
+		if err = failResumed.Hit(); err == nil {
+			c.zygotes, err = o.updateZygotes(capture, c.snapshot)
+		}
+		if err == nil {
+			err = failZygotes.Hit()
+		}
+		if err != nil {
+			o.dropBases()
+			o.live.Discard()
+		}
+		return err
+	})
+	if err != nil {
+		c.discard(capture)
+		return nil, err
+	}
+	steps.done("zygotes")
+	c.tree = capture.Tree
+	c.report.Sandbox, c.report.Created, c.report.StageNS = b.id, c.created, steps.ns
+	for _, d := range capture.Deltas {
+		c.report.DirtyBytes += d.Bytes()
+	}
+	for _, p := range c.tree.Processes {
+		c.report.Processes++
+		c.report.Threads += len(p.Threads)
+	}
+	c.report.FileBytes, _ = st.Usage(c.snapshot) // told when it is known
+	return c, nil
+}
+
+// stand is the frozen window: everything between stop and resume.
+func (e *Engine) stand(b *box, o *body, c *checkpoint, steps *stages) (_ *process.Capture, err error) {
+	begin := time.Now()
+	steps.last = begin
+	if err := o.live.Stop(); err != nil {
+		return nil, err
+	}
+	steps.done("stop")
+	defer func() {
+		if e := o.live.Resume(); err == nil {
+			err = e
+		}
+		if err != nil {
+			o.live.Discard()
+		}
+		c.report.FrozenNS = time.Since(begin).Nanoseconds()
+		steps.done("resume")
+	}()
+	if err := failStopped.Hit(); err != nil {
+		return nil, err
+	}
+	snapshot := make(chan error, 1)
+	go func() { snapshot <- errors.Join(failSnapshot.Hit(), e.family.store.Snapshot(o.upper, c.snapshot)) }()
+	capture, err := o.live.Capture(b.sessions.env(o.root))
+	if err == nil {
+		err = failCaptured.Hit()
+	}
+	if err == nil {
+		c.shm, err = readShm(o.root)
+	}
+	if err == nil {
+		c.sessions = b.sessions.running()
+		for _, s := range capture.Stages {
+			steps.ns["capture "+s.Name] = s.Took.Nanoseconds()
+		}
+	}
+	steps.done("capture")
+	e2 := <-snapshot
+	steps.done("snapshot")
+	if err != nil && e2 == nil { // the files of nothing
+		_ = e.family.store.Remove(c.snapshot)
+	}
+	if err == nil && e2 != nil {
+		capture.Close()
+	}
+	if err = errors.Join(err, e2); err != nil {
+		return nil, err
+	}
+	return capture, nil
+}
+
+// discard gives back what a checkpoint that failed has made so far.
+func (c *checkpoint) discard(capture *process.Capture) {
+	if capture == nil {
+		c.shm.close()
+		return
+	}
+	c.tree = capture.Tree
+	c.Free()
+}
+
+// CheckpointRemove takes a checkpoint out of its tree.
+func (e *Engine) CheckpointRemove(_ context.Context, r control.CheckpointRef) error {
+	b, err := e.box(r.Sandbox)
+	if err != nil {
+		return err
+	}
+	return b.tree.Remove(r.Checkpoint)
+}
+
+// Tree is the checkpoint tree of a sandbox.
+func (e *Engine) Tree(_ context.Context, r control.SandboxRequest) (control.TreeReply, error) {
+	b, err := e.box(r.Sandbox)
+	if err != nil {
+		return control.TreeReply{}, err
+	}
+	out := control.TreeReply{Sandbox: b.id, At: b.tree.At(), Checkpoints: []control.Checkpoint{}}
+	for _, n := range b.tree.Nodes() {
+		out.Checkpoints = append(out.Checkpoints, describe(n.ID, n.Name, n.Parent, n.Data))
+	}
+	return out, nil
+}

@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// Engine is the engine of one family. Its methods are the verbs of package
+// control, which says what they take and return, and are safe for use by many
+// goroutines.
+type Engine struct {
+	family *family
+	events control.Events
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	boxes map[string]*box
+	wg    sync.WaitGroup // bodies that end in the background
+}
+
+// New makes the engine of a family.
+func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, error) {
+	f, err := newFamily(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{family: f, events: events, log: log, boxes: map[string]*box{}}, nil
+}
+
+// Close ends all incarnations and everything else that the engine made.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	ids := make([]string, 0, len(e.boxes))
+	for id := range e.boxes {
+		ids = append(ids, id)
+	}
+	e.mu.Unlock()
+	var errs []error
+	for _, id := range ids {
+		if err := e.Remove(ctx, control.SandboxRequest{Sandbox: id}); err != nil && !fault.Is(err, fault.NotFound) {
+			errs = append(errs, err)
+		}
+	}
+	e.wg.Wait()
+	return errors.Join(append(errs, e.family.close())...)
+}
+
+// box finds a sandbox.
+func (e *Engine) box(id string) (*box, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.boxes[id]
+	if b == nil {
+		return nil, fault.New(fault.NotFound, "no sandbox %q", id)
+	}
+	return b, nil
+}
+
+// enter adds a sandbox, whose id must be free.
+func (e *Engine) enter(b *box) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.boxes[b.id] != nil {
+		return fault.New(fault.Exists, "sandbox %s exists already", b.id)
+	}
+	e.boxes[b.id] = b
+	return nil
+}
+
+func (e *Engine) forget(b *box) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.boxes[b.id] == b {
+		delete(e.boxes, b.id)
+	}
+}
+
+// background runs something that Close waits for.
+func (e *Engine) background(f func()) { e.wg.Go(f) }

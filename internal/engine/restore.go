@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/failpoint"
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/process"
+	"github.com/sandtree/sandtree/internal/process/memory"
+	"github.com/sandtree/sandtree/internal/sandbox"
+)
+
+// The steps of a restore that can be made to fail.
+var (
+	failCloned   = failpoint.New("engine.restore.cloned")
+	failBooted   = failpoint.New("engine.restore.booted")
+	failRestored = failpoint.New("engine.restore.restored")
+)
+
+// reborn is a body made from a checkpoint whose processes stand, and the
+// sessions that go on in it.
+type reborn struct {
+	body      *body
+	sessions  []*session
+	processes []*sandbox.Process
+}
+
+// restore makes a body for b from a checkpoint. Its processes stand until
+// [reborn.release]. The caller holds b.mu.
+func (e *Engine) restore(b *box, c *checkpoint, generation uint64, steps *stages) (_ *reborn, err error) {
+	upper := b.nextUpper()
+	if err := e.family.store.Clone(c.snapshot, upper, b.quota); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.family.store.Remove(upper))
+		}
+	}()
+	steps.done("clone files")
+	if err := failCloned.Hit(); err != nil {
+		return nil, err
+	}
+	o, err := e.family.newBody(b, upper, clocks(c))
+	if err != nil {
+		return nil, err
+	}
+	steps.done("boot")
+	r := &reborn{body: o}
+	defer func() {
+		if err != nil {
+			r.abandon()
+		}
+	}()
+	if err := failBooted.Hit(); err != nil {
+		return nil, err
+	}
+	if err := c.shm.write(o.root); err != nil {
+		return nil, err
+	}
+	if err := r.processesOf(b, c, generation, steps); err != nil {
+		return nil, err
+	}
+	return r, failRestored.Hit()
+}
+
+// clocks are how far ahead of the host's the clocks inside go on: from their
+// readings at the checkpoint, so that they never go back.
+func clocks(c *checkpoint) (out [2]time.Duration) {
+	for i, clock := range []struct {
+		id   int32
+		then int64
+	}{{unix.CLOCK_MONOTONIC, c.tree.Monotonic}, {unix.CLOCK_BOOTTIME, c.tree.Boottime}} {
+		var now unix.Timespec
+		if unix.ClockGettime(clock.id, &now) == nil {
+			out[i] = time.Duration(clock.then - now.Nano())
+		}
+	}
+	return out
+}
+
+// processesOf restores the processes and sessions of a checkpoint.
+func (r *reborn) processesOf(b *box, c *checkpoint, generation uint64, steps *stages) (err error) {
+	o := r.body
+	inner := map[string]streams{}
+	defer func() {
+		for _, s := range inner {
+			s.close()
+		}
+	}()
+	for _, old := range c.sessions {
+		s := &session{Session: old.Session}
+		s.Sandbox, s.Generation = b.id, generation
+		r.sessions = append(r.sessions, s)
+		p, err := o.inc.Adopt(s.PID)
+		if err != nil {
+			return err
+		}
+		r.processes = append(r.processes, p)
+		if s.TTY {
+			continue
+		}
+		if inner[s.ID], err = s.openPipes(); err != nil {
+			return err
+		}
+		if old.stdinClosed {
+			_ = s.outer[0].Close()
+			s.outer[0] = nil
+		}
+	}
+	if err := o.follow(); err != nil {
+		return err
+	}
+	for key, z := range c.zygotes {
+		o.ancestors[key] = z.hold()
+	}
+	target := process.Target{
+		Init: o.inc, PIDFD: o.inc.PIDFD(), Time: o.time, Cgroup: o.inc.Cgroup().FD(), Root: o.root, Walls: o.inc.Walls(),
+		Session: func(id string, stream int) (int, bool) {
+			s, ok := inner[id]
+			if !ok || stream < 0 || stream >= len(s) {
+				return -1, false
+			}
+			return s[stream], true
+		},
+		Master: r.takeMaster,
+		Zygote: func(key int) *memory.Zygote {
+			if z := c.zygotes[key]; z != nil {
+				return z.Zygote
+			}
+			return nil
+		},
+	}
+	if o.inc.Cgroup().NeedsAdd() {
+		target.Enter = o.inc.Cgroup().Add
+	}
+	err = o.thread.do(func() error {
+		_ = o.live.Close()
+		o.live = nil
+		target.Live = o.liveConfig()
+		live, took, err := process.Restore(c.tree, target)
+		for _, s := range took {
+			steps.ns["restore "+s.Name] += s.Took.Nanoseconds()
+		}
+		o.live = live
+		return err
+	})
+	steps.done("restore")
+	return err
+}
+
+// takeMaster gives a session the master of its terminal.
+func (r *reborn) takeMaster(id string, fd int) error {
+	for _, s := range r.sessions {
+		if s.ID == id && s.TTY {
+			return s.takeMaster(fd)
+		}
+	}
+	_ = unix.Close(fd)
+	return fault.New(fault.Internal, "no session %s for a terminal", id)
+}
+
+// abandon ends a body that comes to nothing. Its files are the caller's.
+func (r *reborn) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
+	if err := r.body.close(ctx); err != nil {
+		r.body.family.log.Error("end a body that came to nothing", "error", err)
+	}
+	for _, s := range r.sessions {
+		s.close()
+	}
+}
+
+// release lets the processes go.
+func (r *reborn) release() error { return r.body.thread.do(r.body.live.Resume) }
+
+// install makes the sessions those of the box: they take the place of those of
+// the old body, whose records of others end as rolled back.
+func (e *Engine) install(b *box, r *reborn) (files []*os.File, err error) {
+	b.sessions.mu.Lock()
+	old := b.sessions.all
+	b.sessions.all = map[string]*session{}
+	for _, s := range r.sessions {
+		b.sessions.all[s.ID] = s
+	}
+	var ended []*session
+	for id, s := range old {
+		if b.sessions.all[id] != nil {
+			s.Ended = true // its waiter has nothing to report any more
+			s.close()
+			continue
+		}
+		b.sessions.all[id] = s
+		if !s.Ended {
+			s.Ended, s.ExitCode, s.Reason = true, 128+int(unix.SIGKILL), "rolled back"
+			ended = append(ended, s)
+		}
+		s.close()
+	}
+	b.sessions.mu.Unlock()
+	for _, s := range ended {
+		e.events.SessionEnded(s.Session)
+	}
+	for i, s := range r.sessions {
+		e.await(b, r.body, s, r.processes[i])
+		fs, err := b.sessions.duplicates(s)
+		if err != nil {
+			for _, f := range files {
+				_ = f.Close()
+			}
+			return nil, err
+		}
+		files = append(files, fs...)
+	}
+	return files, nil
+}

@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"runtime"
+
+	"github.com/sandtree/sandtree/internal/process/memory"
+)
+
+// thread is the OS thread that does all ptrace of one body, with what belongs
+// to it. It starts with the first job and ends when it is closed.
+type thread struct {
+	jobs    chan func()
+	done    chan struct{}
+	arena   *memory.Arena
+	scratch *memory.Scratch
+}
+
+func newThread() (*thread, error) {
+	arena, err := memory.NewArena()
+	if err != nil {
+		return nil, err
+	}
+	t := &thread{jobs: make(chan func()), done: make(chan struct{}), arena: arena, scratch: memory.NewScratch()}
+	go t.run()
+	return t, nil
+}
+
+func (t *thread) run() {
+	// Never unlocked: the thread ends with the goroutine, and lets go of
+	// whatever it still traced.
+	runtime.LockOSThread()
+	defer close(t.done)
+	for job := range t.jobs {
+		job()
+	}
+}
+
+// do runs f on the thread and waits for it.
+func (t *thread) do(f func() error) error {
+	result := make(chan error, 1)
+	t.jobs <- func() { result <- f() }
+	return <-result
+}
+
+func (t *thread) close() {
+	close(t.jobs)
+	<-t.done
+	t.arena.Close()
+}

@@ -1,0 +1,53 @@
+package descriptor
+
+import (
+	"testing"
+
+	"github.com/sandtree/sandtree/internal/process/image"
+)
+
+const fiftyScript = `
+import os, sys, ctypes, select
+libc = ctypes.CDLL(None)
+os.chdir("/tmp")
+for i in range(20): os.dup2(os.open("f%d" % (i % 5), os.O_RDWR | os.O_CREAT), 100 + i)
+os.closerange(3, 100)
+ps = [os.pipe() for i in range(8)]
+es = [libc.eventfd(0, 0) for i in range(5)]
+e = select.epoll()
+for r, w in ps: e.register(r, select.EPOLLIN)
+for i in range(6): os.dup(100 + i)
+print("ready", flush=True)
+sys.stdin.read()
+`
+
+// Timed with the process stopped once: what it takes of the frozen window.
+func BenchmarkCapture(b *testing.B) {
+	for _, bb := range []struct{ name, script string }{
+		{"51", fiftyScript},
+		{"few", "import os, sys\nos.chdir('/tmp')\nf = [open('f%d' % i, 'w') for i in range(3)]\nprint('ready', flush=True)\nsys.stdin.read()"},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			p := newBody(b).python(b, bb.script)
+			numbers, err := List(p.Process.Pid, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			proc := p.process()
+			proc.CloseOnExec = make([]bool, len(numbers))
+			var c Capturer
+			var files []*image.File
+			stopped(b, []int{p.Process.Pid}, func() {
+				for b.Loop() {
+					r, err := c.Capture([]Process{proc}, p.env())
+					if err != nil {
+						b.Fatal(err)
+					}
+					files = r.Files
+				}
+			})
+			b.ReportMetric(float64(len(numbers)), "fds")
+			b.ReportMetric(float64(len(files)), "files")
+		})
+	}
+}
