@@ -1,0 +1,52 @@
+package sandbox_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/sandbox"
+)
+
+// BenchmarkLife reports medians of a boot, of running true, and of a close.
+func BenchmarkLife(b *testing.B) {
+	f := home(b)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer null.Close()
+	fd := int(null.Fd())
+	var boots, execs, closes []time.Duration
+	for b.Loop() {
+		root, group := f.root(b), f.group(b, cgroup.Limits{})
+		t0 := time.Now()
+		i, err := f.seed.Boot(sandbox.Spec{Root: root, Cgroup: group, Walls: f.walls})
+		if err != nil {
+			b.Fatal(err)
+		}
+		t1 := time.Now()
+		for range 3 {
+			t := time.Now()
+			p, err := i.Exec(sandbox.Command{Argv: []string{"/bin/true"}}, [3]int{fd, fd, fd})
+			if err != nil {
+				b.Fatal(err)
+			}
+			<-p.Done()
+			execs = append(execs, time.Since(t))
+		}
+		t2 := time.Now()
+		if err := i.Close(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		boots, closes = append(boots, t1.Sub(t0)), append(closes, time.Since(t2))
+	}
+	for name, ds := range map[string][]time.Duration{"boot": boots, "exec": execs, "close": closes} {
+		slices.Sort(ds)
+		b.ReportMetric(float64(ds[len(ds)/2].Microseconds()), name+"-p50-µs")
+		b.ReportMetric(float64(ds[len(ds)*95/100].Microseconds()), name+"-p95-µs")
+	}
+}
