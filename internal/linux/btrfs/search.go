@@ -3,6 +3,7 @@ package btrfs
 import (
 	"encoding/binary"
 	"slices"
+	"sync"
 )
 
 // searchArgs is struct btrfs_ioctl_search_args_v2 with its buffer.
@@ -33,15 +34,18 @@ type item struct {
 	data           []byte
 }
 
+// searches are requests to use again: a comparison makes many.
+var searches = sync.Pool{New: func() any { return new(searchArgs) }}
+
 // search calls visit for each item of one object and type in a tree, in order
-// of offset, until visit returns false. Tree 0 is the subvolume that fd is in.
+// of offset, until visit returns false. An item's data is valid only meanwhile.
+// Tree 0 is the subvolume that fd is in.
 func search(fd int, tree, object uint64, kind uint32, visit func(item) bool) error {
-	a := &searchArgs{
-		tree:      tree,
-		minObject: object, maxObject: object,
-		maxOffset: ^uint64(0), maxTransid: ^uint64(0),
-		minType: kind, maxType: kind,
-	}
+	a := searches.Get().(*searchArgs)
+	defer searches.Put(a)
+	a.tree, a.minObject, a.maxObject = tree, object, object
+	a.minOffset, a.maxOffset, a.maxTransid = 0, ^uint64(0), ^uint64(0)
+	a.minType, a.maxType = kind, kind
 	for {
 		a.items, a.size = ^uint32(0), uint64(len(a.buf))
 		if err := ioctl(fd, iocTreeSearchV2, "", a); err != nil {
