@@ -97,11 +97,7 @@ func shmBytes(b *box) int64 { return b.resources.MemoryBytes / 2 }
 // follows them yet.
 func (o *body) follow() error {
 	if o.thread == nil {
-		t, err := newThread()
-		if err != nil {
-			return err
-		}
-		o.thread = t
+		o.thread = newThread()
 	}
 	if o.live != nil {
 		return nil
@@ -116,7 +112,7 @@ func (o *body) liveConfig() process.Config {
 	return process.Config{
 		Threads: o.inc.Cgroup().ThreadsFD(), Init: o.inc.PID(), Proc: o.proc, Root: o.root, Device: o.device,
 		MonotonicOffset: o.monotonic, BoottimeOffset: o.boottime, Filters: confinementFilters,
-		Realtime: realtime, Arena: o.thread.arena, Scratch: o.thread.scratch,
+		Realtime: realtime, Scratch: o.thread.scratch,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process"
+	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
@@ -103,17 +104,21 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, err erro
 		family: e.family, box: b.id, created: time.Now(), snapshot: id,
 		setuid: b.setuid, resources: b.resources, hostname: b.hostname,
 	}
+	arena, err := e.family.arenas.take()
+	if err != nil {
+		return nil, err
+	}
+	defer e.family.arenas.give(arena)
 	var capture *process.Capture
 	err = o.thread.do(func() (err error) {
 		o.live.Prepare()
 		e.family.window.enter()
-		capture, err = e.stand(b, o, c, steps)
+		capture, err = e.stand(b, o, c, arena, steps)
 		e.family.window.leave()
 		if err != nil {
 			return err
 		}
 		defer capture.Close()
-		defer o.thread.arena.Reset()
 		if err = failResumed.Hit(); err == nil {
 			c.zygotes, err = o.updateZygotes(capture, c.snapshot)
 		}
@@ -145,7 +150,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, err erro
 }
 
 // stand is the frozen window: everything between stop and resume.
-func (e *Engine) stand(b *box, o *body, c *checkpoint, steps *stages) (_ *process.Capture, err error) {
+func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages) (_ *process.Capture, err error) {
 	begin := time.Now()
 	steps.last = begin
 	if err := o.live.Stop(); err != nil {
@@ -167,7 +172,7 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, steps *stages) (_ *proces
 	}
 	snapshot := make(chan error, 1)
 	go func() { snapshot <- errors.Join(failSnapshot.Hit(), e.family.store.Snapshot(o.upper, c.snapshot)) }()
-	capture, err := o.live.Capture(b.sessions.env(o.root))
+	capture, err := o.live.Capture(b.sessions.env(o.root), arena)
 	if err == nil {
 		err = failCaptured.Hit()
 	}

@@ -25,6 +25,7 @@ type family struct {
 	parent *cgroup.Parent
 	walls  [2]*confine.Walls // without and with setuid programs
 	window window
+	arenas arenas
 }
 
 func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
@@ -72,6 +73,7 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 }
 
 func (f *family) close() error {
+	f.arenas.close()
 	var errs []error
 	if f.store != nil {
 		errs = append(errs, f.store.Close())

@@ -11,18 +11,13 @@ import (
 type thread struct {
 	jobs    chan func()
 	done    chan struct{}
-	arena   *memory.Arena
 	scratch *memory.Scratch
 }
 
-func newThread() (*thread, error) {
-	arena, err := memory.NewArena()
-	if err != nil {
-		return nil, err
-	}
-	t := &thread{jobs: make(chan func()), done: make(chan struct{}), arena: arena, scratch: memory.NewScratch()}
+func newThread() *thread {
+	t := &thread{jobs: make(chan func()), done: make(chan struct{}), scratch: memory.NewScratch()}
 	go t.run()
-	return t, nil
+	return t
 }
 
 func (t *thread) run() {
@@ -45,5 +40,4 @@ func (t *thread) do(f func() error) error {
 func (t *thread) close() {
 	close(t.jobs)
 	<-t.done
-	t.arena.Close()
 }

@@ -49,7 +49,9 @@ func (l *Live) Prepare() {
 // result comes to nothing, call [Live.Discard]: pages that it found changed
 // would be taken for unchanged by the next one. The tree is the same as before
 // in any case.
-func (l *Live) Capture(env descriptor.Env) (*Capture, error) {
+//
+// Pages are copied into the arena, which the result refers to.
+func (l *Live) Capture(env descriptor.Env, arena *memory.Arena) (*Capture, error) {
 	c := &Capture{Tree: &image.Tree{}, Deltas: map[int]*memory.Delta{}, backings: map[vmaKey]int{}}
 	last := time.Now()
 	stage := func(name string) {
@@ -92,7 +94,7 @@ func (l *Live) Capture(env descriptor.Env) (*Capture, error) {
 	}
 	c.Tree.Processes = parentsFirst(append(c.Tree.Processes, zombies...))
 	l.followLineages(c)
-	if err := l.readMemory(c); err != nil {
+	if err := l.readMemory(c, arena); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -131,14 +133,14 @@ func (l *Live) followLineages(c *Capture) {
 	}
 }
 
-func (l *Live) readMemory(c *Capture) error {
+func (l *Live) readMemory(c *Capture, arena *memory.Arena) error {
 	for _, p := range l.order {
 		d := &memory.Delta{}
 		if err := p.memory.Scan(d); err != nil {
 			return err
 		}
 		d.VMAs = append([]image.VMA(nil), d.VMAs...) // the tracker's own change at the next stop
-		if err := p.memory.Copy(d, l.cfg.Arena); err != nil {
+		if err := p.memory.Copy(d, arena); err != nil {
 			return err
 		}
 		if err := l.keepBackings(c, p, d); err != nil {

@@ -33,8 +33,7 @@ type Config struct {
 	// are stopped until just before they go on: a thread must get a processor
 	// to stop on it.
 	Realtime bool
-	// Arena receives captured pages; Scratch is the thread's.
-	Arena   *memory.Arena
+	// Scratch is the thread's.
 	Scratch *memory.Scratch
 }
 
