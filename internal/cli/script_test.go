@@ -4,19 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"golang.org/x/sys/unix"
-
-	"github.com/sandtree/sandtree/internal/testrootfs"
 )
 
 // The scripts in testdata/script run the real program; those in
@@ -41,7 +35,12 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
 			return 1
 		}
-		return m.Run()
+		code := m.Run()
+		if err := endShared(); err != nil {
+			fmt.Fprintln(os.Stderr, "the tests' daemon:", err)
+			code = 1
+		}
+		return code
 	}())
 }
 
@@ -120,109 +119,11 @@ func jsonField(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], fmt.Sprint(v))
 }
 
-// stopDaemon ends the daemon of a state directory, if one runs, and waits for
-// it.
-func stopDaemon(state string) error {
-	b, err := os.ReadFile(filepath.Join(state, "lock"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var holder struct {
-		PID int `json:"pid"`
-	}
-	if err := json.Unmarshal(b, &holder); err != nil || holder.PID <= 1 {
-		return nil // it ended in an orderly way and left no name
-	}
-	pidfd, err := unix.PidfdOpen(holder.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(pidfd) }()
-	// The pid may be somebody else's by now.
-	if cmd, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", holder.PID)); err != nil || !strings.Contains(string(cmd), "serve") {
-		return nil
-	}
-	if err := unix.PidfdSendSignal(pidfd, unix.SIGTERM, nil, 0); err != nil {
-		return err
-	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(time.Minute/time.Millisecond)) //nolint:gosec // a descriptor
-	if err == nil && n == 0 {
-		err = fmt.Errorf("the daemon %d does not end", holder.PID)
-	}
-	return err
-}
-
-// shared is the daemon of the scripts in testdata/daemon.
-var shared = sync.OnceValues(func() (string, error) {
-	state, err := os.MkdirTemp(filepath.Dir(binary), "state-")
-	if err != nil {
-		return "", err
-	}
-	return state, nil
-})
-
 func TestDaemonScripts(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("the daemon needs root")
-	}
-	state, err := shared()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := stopDaemon(state); err != nil {
-			t.Error(err)
-		}
-		leftBehind(t, state)
-	})
-	for _, args := range [][]string{
-		{"image", "import", "test", testrootfs.Path(t)},
-		{"template", "create", "test", "--image", "test"},
-	} {
-		cmd := exec.Command(binary, append([]string{"--state", state}, args...)...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			log, _ := os.ReadFile(filepath.Join(state, "serve.log"))
-			t.Fatalf("%v: %v\n%s\n%s", args, err, out, log)
-		}
-	}
+	state := daemon(t)
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata/daemon",
 		Setup: func(e *testscript.Env) error { return setup(e, state) },
 		Cmds:  commands,
 	})
-	if t.Failed() {
-		log, _ := os.ReadFile(filepath.Join(state, "serve.log"))
-		t.Logf("the daemon's log:\n%s", log)
-	}
-}
-
-// leftBehind fails the test for what a stopped daemon left: processes with its
-// state directory in their command line or open, loop devices, mounts.
-func leftBehind(t *testing.T, state string) {
-	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(string(mounts), state) {
-		t.Errorf("mounts were left:\n%s", mounts)
-	}
-	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, l := range loops {
-		if file, err := os.ReadFile(l); err == nil && strings.Contains(string(file), state) {
-			t.Errorf("loop device was left: %s of %s", l, file)
-		}
-	}
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, p := range procs {
-		if line, err := os.ReadFile(p); err == nil && strings.Contains(string(line), state) {
-			t.Errorf("process was left: %s %q", p, line)
-		}
-	}
 }
