@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"os"
 	"slices"
 	"sync"
@@ -50,7 +51,7 @@ func (s *sessions) list() []control.Session {
 	for _, x := range s.all {
 		out = append(out, x.Session)
 	}
-	slices.SortFunc(out, func(a, b control.Session) int { return a.Started.Compare(b.Started) })
+	slices.SortFunc(out, inOrder)
 	return out
 }
 
@@ -173,7 +174,8 @@ func (s *sessions) env(root int) descriptor.Env {
 	}
 }
 
-// running are copies of the records of those that have not ended.
+// running are copies of the records of those that have not ended, in the order
+// of [sessions.list].
 func (s *sessions) running() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +190,13 @@ func (s *sessions) running() []*session {
 			out = append(out, &c)
 		}
 	}
+	slices.SortFunc(out, func(a, b *session) int { return inOrder(a.Session, b.Session) })
 	return out
+}
+
+// inOrder orders sessions by their beginning.
+func inOrder(a, b control.Session) int {
+	return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
 }
 
 // closeAll closes every session's streams.
