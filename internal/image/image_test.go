@@ -523,6 +523,8 @@ func TestPull(t *testing.T) {
 	layers := testLayers(t)
 	oci := newImage(t, runtime.GOARCH, types.OCILayer, layers...)
 	foreign := newImage(t, "s390x", types.OCILayer, layers[0])
+	falseLayer := gzipped(t, layers[0])
+	lastLayer := must(oci.Manifest())(t).Layers[1].Digest.Hex
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	var stall, stopped = make(chan struct{}), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -535,13 +537,19 @@ func TestPull(t *testing.T) {
 			close(stall)
 			<-r.Context().Done()
 			close(stopped)
+		case strings.Contains(r.URL.Path, "/torn/blobs/") && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, lastLayer):
+			w.Header().Set("Content-Length", "100000")
+			_, _ = w.Write([]byte("\x1f\x8b"))
+			panic(http.ErrAbortHandler) // closes the connection
+		case strings.Contains(r.URL.Path, "/false/blobs/") && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, lastLayer):
+			_, _ = w.Write(falseLayer)
 		default:
 			handler.ServeHTTP(w, r)
 		}
 	}))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	for repo, img := range map[string]v1.Image{"one:1": oci, "foreign:1": foreign, "slow:1": oci} {
+	for repo, img := range map[string]v1.Image{"one:1": oci, "foreign:1": foreign, "slow:1": oci, "torn:1": oci, "false:1": oci} {
 		if err := remote.Write(must(name.ParseReference(host+"/"+repo))(t), img); err != nil {
 			t.Fatal(err)
 		}
@@ -565,6 +573,8 @@ func TestPull(t *testing.T) {
 		kind      fault.Kind
 	}{
 		{host + "/foreign:1", "image is for linux/s390x, not for linux/", fault.Invalid},
+		{host + "/torn:1", "layer 2 of 2", fault.Unavailable},
+		{host + "/false:1", "damaged", fault.Invalid},
 		{host + "/absent:1", "absent", fault.NotFound},
 		{host + "/secret:1", "secret", fault.Permission},
 		{"127.0.0.1:1/x:1", "refused", fault.Unavailable},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/image/cause"
 )
 
 // Directory is a tree made from a directory of the host. Contents are read
@@ -36,13 +37,13 @@ func Scan(ctx context.Context, path string) (*Directory, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, fault.New(fault.NotFound, "%w", err)
 		}
-		return nil, classify(err)
+		return nil, cause.System(err)
 	}
 	d := &Directory{root: root}
 	s := scanner{ctx: ctx, root: root, links: map[fileID]*Node{}}
 	if d.Root, err = s.scan(); err != nil {
 		root.Close()
-		return nil, fmt.Errorf("read directory %s: %w", path, classify(err))
+		return nil, fmt.Errorf("read directory %s: %w", path, cause.System(err))
 	}
 	return d, nil
 }

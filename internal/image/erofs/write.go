@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/image/cause"
 )
 
 // Info describes a written image.
@@ -40,7 +41,7 @@ func Write(ctx context.Context, sink Sink, t *Tree) (Info, error) {
 	w.content.out = w.out
 	info, err := w.run(t)
 	if err != nil {
-		return Info{}, fmt.Errorf("write EROFS image: %w", classify(err))
+		return Info{}, fmt.Errorf("write EROFS image: %w", cause.System(err))
 	}
 	return info, nil
 }

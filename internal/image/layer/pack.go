@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/image/cause"
 	"github.com/sandtree/sandtree/internal/image/erofs"
 )
 
@@ -30,10 +31,10 @@ var types = map[uint32]byte{
 func Pack(ctx context.Context, w io.Writer, t *erofs.Tree) error {
 	p := packer{ctx: ctx, w: tar.NewWriter(w), links: map[*erofs.Node]string{}}
 	if err := p.node(t.Root, "./"); err != nil {
-		return fmt.Errorf("write tar: %w", tarError(err))
+		return fmt.Errorf("write tar: %w", cause.Tar(err))
 	}
 	if err := p.w.Close(); err != nil {
-		return fmt.Errorf("write tar: %w", tarError(err))
+		return fmt.Errorf("write tar: %w", cause.Tar(err))
 	}
 	return nil
 }
@@ -98,7 +99,7 @@ func (p *packer) entry(n *erofs.Node, path string) error {
 		return err
 	}
 	defer r.Close()
-	copied, err := io.CopyN(p.w, contextReader{p.ctx, r}, n.Size)
+	copied, err := io.CopyN(p.w, cause.Reader{Ctx: p.ctx, R: r}, n.Size)
 	if err == io.EOF {
 		err = fault.New(fault.Conflict, "content ends at byte %d: it was changed while it was read", copied)
 	}

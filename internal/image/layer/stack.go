@@ -3,7 +3,6 @@ package layer
 import (
 	"archive/tar"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/image/cause"
 	"github.com/sandtree/sandtree/internal/image/erofs"
 )
 
@@ -54,7 +54,7 @@ func (s *Stack) View() *erofs.Tree { return s.view }
 func (s *Stack) Apply(ctx context.Context, r io.Reader) (*erofs.Tree, error) {
 	a := &applier{Stack: s, diff: erofs.NewTree()}
 	a.diff.Root.SetAttributes(s.view.Root)
-	r = contextReader{ctx, r}
+	r = cause.Reader{Ctx: ctx, R: r}
 	t := tar.NewReader(r)
 	for {
 		h, err := t.Next()
@@ -62,50 +62,17 @@ func (s *Stack) Apply(ctx context.Context, r io.Reader) (*erofs.Tree, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read tar: %w", tarError(err))
+			return nil, fmt.Errorf("read tar: %w", cause.Tar(err))
 		}
 		if err := a.entry(h, t); err != nil {
-			return nil, fmt.Errorf("tar entry %.200q: %w", h.Name, tarError(err))
+			return nil, fmt.Errorf("tar entry %.200q: %w", h.Name, cause.Tar(err))
 		}
 	}
 	// What follows the end mark is part of the stream and of its digest.
 	if _, err := io.Copy(io.Discard, r); err != nil {
-		return nil, fmt.Errorf("read tar: %w", tarError(err))
+		return nil, fmt.Errorf("read tar: %w", cause.Tar(err))
 	}
 	return a.diff, nil
-}
-
-// contextReader ends with the context.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
-}
-
-// tarError gives an error of reading a tar stream a kind.
-func tarError(err error) error {
-	var f *fault.Error
-	switch {
-	case errors.As(err, &f):
-		return err
-	case errors.Is(err, context.Canceled):
-		return fault.New(fault.Canceled, "%w", err)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fault.New(fault.Deadline, "%w", err)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.New(fault.Invalid, "truncated: %w", err)
-	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong):
-		return fault.New(fault.Invalid, "damaged: %w", err)
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
-		return fault.New(fault.Exhausted, "%w", err).WithHint("free space on the disk of the state directory")
-	}
-	return err
 }
 
 const (

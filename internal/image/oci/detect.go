@@ -10,6 +10,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/sandtree/sandtree/internal/image/cause"
 )
 
 // archiveName matches the first part of every name in an archive of an image.
@@ -31,7 +33,7 @@ func looksLike(r io.Reader) (archive, compressed bool, err error) {
 			return false, compressed, nil
 		}
 		if err != nil {
-			return false, false, tarError(err)
+			return false, false, cause.Tar(err)
 		}
 		first, _, _ := strings.Cut(path.Clean("/" + h.Name)[1:], "/")
 		switch {
@@ -49,8 +51,8 @@ func looksLike(r io.Reader) (archive, compressed bool, err error) {
 // is; an archive is kept in a nameless file in tmp. size is the stream's length if
 // it is known, else 0. The caller closes the image, and r after that.
 func OpenStream(ctx context.Context, r io.Reader, size int64, tmp string, want Want) (*Image, error) {
-	img, err := openStream(ctx, contextReader{ctx, r}, size, tmp, want)
-	return img, classify(err)
+	img, err := openStream(ctx, cause.Reader{Ctx: ctx, R: r}, size, tmp, want)
+	return img, cause.System(err)
 }
 
 func openStream(ctx context.Context, r io.Reader, size int64, tmp string, want Want) (*Image, error) {

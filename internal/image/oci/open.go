@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/image/cause"
 )
 
 // Want says which image of several is wanted.
@@ -27,7 +27,7 @@ type Want struct {
 func IsDirectory(path string) (bool, error) {
 	st, err := os.Stat(path)
 	if err != nil {
-		return false, classify(err)
+		return false, cause.System(err)
 	}
 	if !st.IsDir() {
 		return false, nil
@@ -44,7 +44,7 @@ func IsDirectory(path string) (bool, error) {
 func Open(ctx context.Context, path, tmp string, want Want) (*Image, error) {
 	img, err := open(ctx, path, tmp, want)
 	if err != nil {
-		return nil, named(path, classify(err))
+		return nil, named(path, cause.System(err))
 	}
 	return img, nil
 }
@@ -73,7 +73,7 @@ func openFile(ctx context.Context, f *os.File, tmp string, want Want) (*Image, e
 		return nil, fault.New(fault.Invalid, "neither a directory nor a regular file")
 	}
 	whole := func() io.ReadCloser {
-		return io.NopCloser(contextReader{ctx, io.NewSectionReader(f, 0, st.Size())})
+		return io.NopCloser(cause.Reader{Ctx: ctx, R: io.NewSectionReader(f, 0, st.Size())})
 	}
 	archive, compressed, err := looksLike(whole())
 	if err != nil {
@@ -97,19 +97,6 @@ func openFile(ctx context.Context, f *os.File, tmp string, want Want) (*Image, e
 	}
 	img.close = f.Close
 	return img, nil
-}
-
-// contextReader ends with the context.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, classify(err)
-	}
-	return c.r.Read(p)
 }
 
 // openDir opens a layout's directory.
@@ -139,38 +126,4 @@ func openArchive(ctx context.Context, f *os.File, want Want) (*Image, error) {
 		return openLayout(b, want)
 	}
 	return openSaved(b, want)
-}
-
-// tarError gives an error of reading a tar a kind.
-func tarError(err error) error {
-	var f *fault.Error
-	switch {
-	case errors.As(err, &f):
-		return err
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return invalid("truncated tar", err)
-	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong):
-		return invalid("not a tar, or a damaged one", err)
-	}
-	return err
-}
-
-// classify gives an error of the system a kind.
-func classify(err error) error {
-	var f *fault.Error
-	switch {
-	case err == nil, errors.As(err, &f):
-		return err
-	case errors.Is(err, context.Canceled):
-		return fault.New(fault.Canceled, "%w", err)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fault.New(fault.Deadline, "%w", err)
-	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "%w", err)
-	case errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.Permission, "%w", err)
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
-		return fault.New(fault.Exhausted, "%w", err).WithHint("free space on the disk of the state directory")
-	}
-	return err
 }

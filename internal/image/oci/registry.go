@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/image/cause"
 )
 
 // Remote finds an image in a registry. The reference is as docker's: a missing
@@ -135,7 +137,7 @@ func remoteError(ctx context.Context, err error) error {
 	var f *fault.Error
 	var t *transport.Error
 	if cerr := ctx.Err(); cerr != nil {
-		return classify(cerr)
+		return cause.System(cerr)
 	}
 	switch {
 	case errors.As(err, &f):
@@ -144,6 +146,8 @@ func remoteError(ctx context.Context, err error) error {
 		return fault.New(fault.Permission, "%w", err).WithHint("log in to the registry with docker login, or check the name: some registries say so of images that do not exist")
 	case errors.As(err, &t) && t.StatusCode == http.StatusNotFound:
 		return fault.New(fault.NotFound, "%w", err)
+	case strings.Contains(err.Error(), "error verifying"): // the library's type for it is internal
+		return fault.New(fault.Invalid, "what the registry sent is damaged: %w", err)
 	}
 	return fault.New(fault.Unavailable, "%w", err)
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/image/cause"
 )
 
 // Import is an image on its way into the store. It is for one goroutine. Until
@@ -30,7 +31,7 @@ type Import struct {
 func (s *Store) Begin() (*Import, error) {
 	lock, err := lockFile(s.path(importLock), unix.LOCK_SH)
 	if err != nil {
-		return nil, fmt.Errorf("begin import: %w", classify(err))
+		return nil, fmt.Errorf("begin import: %w", cause.System(err))
 	}
 	return &Import{s: s, lock: lock}, nil
 }
@@ -53,7 +54,7 @@ func (i *Import) End() error {
 func (i *Import) AddLayer(ctx context.Context, write func(*os.File) error) (Layer, error) {
 	f, err := os.CreateTemp(i.s.path(tmpDir), "layer-")
 	if err != nil {
-		return Layer{}, fmt.Errorf("add layer: %w", classify(err))
+		return Layer{}, fmt.Errorf("add layer: %w", cause.System(err))
 	}
 	l, err := i.addLayer(ctx, f, write)
 	if cerr := f.Close(); err == nil {
@@ -63,7 +64,7 @@ func (i *Import) AddLayer(ctx context.Context, write func(*os.File) error) (Laye
 		err = rerr
 	}
 	if err != nil {
-		return Layer{}, fmt.Errorf("add layer: %w", classify(err))
+		return Layer{}, fmt.Errorf("add layer: %w", cause.System(err))
 	}
 	return l, nil
 }
@@ -104,7 +105,7 @@ func identify(ctx context.Context, f *os.File) (Layer, error) {
 	var size int64
 	for {
 		if err := ctx.Err(); err != nil {
-			return Layer{}, contextError(err)
+			return Layer{}, cause.System(err)
 		}
 		n, err := io.CopyN(h, f, 16<<20)
 		size += n
@@ -117,13 +118,6 @@ func identify(ctx context.Context, f *os.File) (Layer, error) {
 	}
 }
 
-func contextError(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(fault.Deadline, "%w", err)
-	}
-	return fault.New(fault.Canceled, "%w", err)
-}
-
 // Commit makes the image known. It sets the record's ID and Created. The error
 // is of kind Exists if another image has the name.
 func (i *Import) Commit(ctx context.Context, r Record) (Record, error) {
@@ -132,7 +126,7 @@ func (i *Import) Commit(ctx context.Context, r Record) (Record, error) {
 		return Record{}, err
 	}
 	if err := i.commit(ctx, &r); err != nil {
-		return Record{}, fmt.Errorf("record image %s: %w", r.Name, classify(err))
+		return Record{}, fmt.Errorf("record image %s: %w", r.Name, cause.System(err))
 	}
 	return r, nil
 }
@@ -160,7 +154,7 @@ func (i *Import) commit(ctx context.Context, r *Record) error {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return contextError(err)
+		return cause.System(err)
 	}
 	if err := i.s.writeRecord(r.ID, append(b, '\n')); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/image/cause"
 )
 
 // Store is a directory of images. Its methods may be used at the same time, by
@@ -36,7 +37,7 @@ func Open(dir string) (*Store, error) {
 	for _, d := range []string{layersDir, imagesDir, tmpDir} {
 		// Readable by all: layers are mounted by another user than writes them.
 		if err := os.MkdirAll(s.path(d), 0o755); err != nil {
-			return nil, fmt.Errorf("open image store: %w", classify(err))
+			return nil, fmt.Errorf("open image store: %w", cause.System(err))
 		}
 	}
 	// A damaged record stops the collection, since what it lists is unknown;
@@ -55,7 +56,7 @@ func (s *Store) path(parts ...string) string {
 func (s *Store) List() ([]Record, error) {
 	entries, err := os.ReadDir(s.path(imagesDir))
 	if err != nil {
-		return nil, fmt.Errorf("list images: %w", classify(err))
+		return nil, fmt.Errorf("list images: %w", cause.System(err))
 	}
 	rs := []Record{}
 	for _, e := range entries {
@@ -79,7 +80,7 @@ func (s *Store) List() ([]Record, error) {
 func (s *Store) read(id string) (Record, error) {
 	b, err := os.ReadFile(s.recordPath(id))
 	if err != nil {
-		return Record{}, classify(err)
+		return Record{}, cause.System(err)
 	}
 	r, err := decode(b)
 	if err == nil && r.ID != id {
@@ -139,7 +140,7 @@ func (s *Store) remove(ref string) (Record, error) {
 		err = syncDir(s.path(imagesDir))
 	}
 	if err != nil {
-		return Record{}, fmt.Errorf("remove image %s: %w", r.Name, classify(err))
+		return Record{}, fmt.Errorf("remove image %s: %w", r.Name, cause.System(err))
 	}
 	return r, nil
 }
@@ -179,12 +180,12 @@ func (s *Store) GC() (Garbage, error) {
 		return Garbage{}, nil
 	}
 	if err != nil {
-		return Garbage{}, fmt.Errorf("collect garbage: %w", classify(err))
+		return Garbage{}, fmt.Errorf("collect garbage: %w", cause.System(err))
 	}
 	defer lock.Close()
 	g, err := s.collect()
 	if err != nil {
-		return g, fmt.Errorf("collect garbage: %w", classify(err))
+		return g, fmt.Errorf("collect garbage: %w", cause.System(err))
 	}
 	return g, nil
 }
@@ -249,7 +250,7 @@ func lockFile(path string, how int) (*os.File, error) {
 func (s *Store) lockRecords() (unlock func(), err error) {
 	f, err := lockFile(s.path(recordLock), unix.LOCK_EX)
 	if err != nil {
-		return nil, fmt.Errorf("lock image records: %w", classify(err))
+		return nil, fmt.Errorf("lock image records: %w", cause.System(err))
 	}
 	return func() { f.Close() }, nil
 }
@@ -262,18 +263,4 @@ func syncDir(path string) error {
 	}
 	err = d.Sync()
 	return errors.Join(err, d.Close())
-}
-
-// classify gives an error of the system a kind.
-func classify(err error) error {
-	var f *fault.Error
-	switch {
-	case err == nil, errors.As(err, &f):
-		return err
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
-		return fault.New(fault.Exhausted, "%w", err).WithHint("free space on the disk of the state directory")
-	case errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.Permission, "%w", err)
-	}
-	return err
 }
