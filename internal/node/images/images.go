@@ -103,11 +103,12 @@ func readable(err error, file string) error {
 }
 
 // Pull makes an image of one in a registry. An empty name means the reference.
-func (m *Images) Pull(ctx context.Context, name, reference string, progress func(Progress)) (Image, error) {
+// insecure allows a registry without TLS.
+func (m *Images) Pull(ctx context.Context, name, reference string, insecure bool, progress func(Progress)) (Image, error) {
 	if name == "" {
 		name = reference
 	}
-	r, err := image.Pull(ctx, m.store, name, reference, image.Options{Progress: layers(progress)})
+	r, err := image.Pull(ctx, m.store, name, reference, image.Options{Insecure: insecure, Progress: layers(progress)})
 	if err != nil {
 		return Image{}, err
 	}

@@ -367,11 +367,12 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 	for i := range count {
 		rec := store.Sandbox{
 			ID: id.NewSandbox(s.tag), Template: src.Template, Env: src.Env, Resources: src.Resources,
-			State: store.Creating, Created: time.Now().UTC(), ForkedFrom: c.ID, Hostname: src.Hostname,
+			State: store.Creating, Created: time.Now().UTC(), ForkedFrom: c.ID,
 		}
 		if len(names) > 0 {
 			rec.Name = names[i]
 		}
+		rec.Hostname = hostname(rec)
 		k := newSandbox(rec, fam)
 		k.mu.Lock()
 		if err := s.add(ctx, k); err != nil {
@@ -380,6 +381,7 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 		}
 		copies = append(copies, k)
 		req.Sandboxes = append(req.Sandboxes, rec.ID)
+		req.Hostnames = append(req.Hostnames, rec.Hostname)
 	}
 	r, err := client.Fork(ctx, req)
 	if err != nil {

@@ -73,7 +73,7 @@ func (h *images) Import(ctx context.Context, stream *connect.BidiStream[sandtree
 }
 
 func (h *images) Pull(ctx context.Context, req *connect.Request[sandtreev1.PullImageRequest], stream *connect.ServerStream[sandtreev1.PullImageResponse]) error {
-	i, err := h.images.Pull(ctx, req.Msg.GetName(), req.Msg.GetReference(), sometimes(func(p *sandtreev1.Progress) error {
+	i, err := h.images.Pull(ctx, req.Msg.GetName(), req.Msg.GetReference(), req.Msg.GetInsecure(), sometimes(func(p *sandtreev1.Progress) error {
 		return stream.Send(&sandtreev1.PullImageResponse{Message: &sandtreev1.PullImageResponse_Progress{Progress: p}})
 	}))
 	if err != nil {
