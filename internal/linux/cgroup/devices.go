@@ -2,7 +2,7 @@ package cgroup
 
 import (
 	"errors"
-	"os"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -23,8 +23,8 @@ var allowedDevices = []device{
 	{136, -1}, {137, -1}, {138, -1}, {139, -1}, {140, -1}, {141, -1}, {142, -1}, {143, -1}, // pts
 }
 
-// RestrictDevices forbids all groups below the parent, present and future, to
-// open or make device nodes other than those in a sandbox's /dev.
+// RestrictDevices forbids the group to open or make device nodes other than
+// those in a sandbox's /dev.
 //
 // It is a second wall: a user namespace refuses mknod and mounts with
 // devices, but the root of a sandbox is mounted by the host, and an image may
@@ -32,42 +32,51 @@ var allowedDevices = []device{
 // not, this refuses the open with EPERM.
 //
 // The rule is a BPF program of type cgroup_device (4.15), on v2 and hybrid
-// alike: it needs no controller. It stays until the directory is removed and
-// belongs to no process; calling it again replaces it. Rules that were put on
-// groups above it stay in force if they were attached with
+// alike: it needs no controller. It is loaded once, stays until the directory
+// is removed and belongs to no process; calling it again replaces it. Rules
+// that were put on groups above it stay in force if they were attached with
 // BPF_F_ALLOW_MULTI, as systemd does. Needs CAP_BPF or CAP_SYS_ADMIN.
-//
-// The seeds, zygotes and supervisor of a family need loop devices or TUN and
-// must not be below this parent.
-func (p *Parent) RestrictDevices() error {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+func (g *Group) RestrictDevices() error { return restrictDevices(g.unified) }
+
+// RestrictDevices is [Group.RestrictDevices] for all groups below the parent,
+// present and future. The supervisor of a family needs loop devices and TUN
+// and must not be among them.
+func (p *Parent) RestrictDevices() error { return restrictDevices(p.Path()) }
+
+// loadDevices loads the program, which lives as long as this process or a
+// directory that has it.
+var loadDevices = sync.OnceValues(func() (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "sandtree_dev",
 		Type:         ebpf.CGroupDevice,
 		License:      "MIT",
 		Instructions: deviceProgram(allowedDevices),
 	})
+})
+
+func restrictDevices(path string) error {
+	prog, err := loadDevices()
 	if err != nil {
-		return devicesError(p, err)
+		return devicesError(path, err)
 	}
-	defer prog.Close()
-	dir, err := os.Open(p.Path())
+	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return devicesError(p, err)
+		return devicesError(path, err)
 	}
-	defer dir.Close()
+	defer unix.Close(dir)
 	// The old attach call, not a link: a link ends with its descriptor.
 	err = link.RawAttachProgram(link.RawAttachProgramOptions{
-		Target:  int(dir.Fd()),
+		Target:  dir,
 		Program: prog,
 		Attach:  ebpf.AttachCGroupDevice,
 	})
 	if err != nil {
-		return devicesError(p, err)
+		return devicesError(path, err)
 	}
 	return nil
 }
 
-func devicesError(p *Parent, err error) error {
+func devicesError(path string, err error) error {
 	kind := fault.Internal
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
@@ -75,7 +84,7 @@ func devicesError(p *Parent, err error) error {
 	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL):
 		kind = fault.Unsupported
 	}
-	return fault.New(kind, "restrict devices below cgroup %s: %w", p.rel, err).
+	return fault.New(kind, "restrict devices of cgroup %s: %w", path, err).
 		WithHint("the kernel needs CONFIG_CGROUP_BPF and CONFIG_BPF_SYSCALL")
 }
 
