@@ -99,7 +99,7 @@ func (i *Incarnation) SetHostname(name string) error {
 
 // patience is how long PID 1 may take for a batch. Only what the sandbox does
 // to it on purpose takes longer than milliseconds.
-const patience = 20 * time.Second
+var patience = 20 * time.Second // tests shorten it
 
 // Do runs a batch in PID 1, as [tracee.Server.Do]. It must not count on
 // descriptors of an earlier batch, nor on PID 1 having none. A PID 1 that does not

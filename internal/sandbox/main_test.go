@@ -32,6 +32,8 @@ type family struct {
 	parent *cgroup.Parent
 	walls  *confine.Walls
 	lower  int // the root, ids mapped
+	userns int
+	dir    string
 	groups atomic.Int64
 }
 
@@ -81,7 +83,7 @@ func newFamily(t testing.TB) *family {
 	}
 	layout, err := cgroup.Detect()
 	check(err)
-	f := &family{}
+	f := &family{dir: dir}
 	f.walls, err = confine.New(confine.Policy{})
 	check(err)
 	f.parent, err = layout.OpenParent(fmt.Sprintf("sandboxtest%d", os.Getpid()))
@@ -97,10 +99,10 @@ func newFamily(t testing.TB) *family {
 	f.seed, err = sandbox.NewSeed(program, idmap)
 	check(err)
 	undo(func() { f.seed.Close() })
-	userns, err := f.seed.NewUserns(idmap)
+	f.userns, err = f.seed.NewUserns(idmap)
 	check(err)
-	defer unix.Close(userns)
-	f.lower, err = mount.CloneMapped(unix.AT_FDCWD, lower, userns, 0)
+	undo(func() { unix.Close(f.userns) })
+	f.lower, err = mount.CloneMapped(unix.AT_FDCWD, lower, f.userns, 0)
 	check(err)
 	undo(func() { unix.Close(f.lower) })
 	return f

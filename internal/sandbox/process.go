@@ -90,10 +90,3 @@ func (i *Incarnation) watch() {
 		close(p.done)
 	}
 }
-
-// process is the awaited process with a number, or nil.
-func (i *Incarnation) process(pid int) *Process {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.processes[pid]
-}

@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"context"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/confine"
@@ -102,9 +104,12 @@ func (s *Seed) NewUserns(m confine.IDMap) (fd int, err error) {
 		return -1, fault.New(fault.Internal, "make a user namespace: %w", err)
 	}
 	p := b.Value(pid)
-	// The child still runs the batch's memory, but its own copy of it. The
-	// seed reaps it.
-	defer unix.Kill(p, unix.SIGKILL)
+	pidfd, err := unix.PidfdOpen(p, 0)
+	if err != nil {
+		return -1, fault.New(fault.Internal, "make a user namespace: %w", err)
+	}
+	defer unix.Close(pidfd)
+	defer s.end(p, pidfd)
 	if err := writeIDMap(m, p); err != nil {
 		return -1, fault.New(fault.Internal, "make a user namespace: %w", err)
 	}
@@ -113,6 +118,14 @@ func (s *Seed) NewUserns(m confine.IDMap) (fd int, err error) {
 		return -1, fault.New(fault.Internal, "make a user namespace: %w", err)
 	}
 	return fd, nil
+}
+
+// end kills a child of the seed's that does nothing, and waits until it is gone.
+func (s *Seed) end(pid, pidfd int) {
+	_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
+	if waitEnd(context.Background(), pidfd) == nil {
+		s.reap(pid)
+	}
 }
 
 // reap takes the status of a PID 1 that has ended, if the seed has not done so

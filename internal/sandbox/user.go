@@ -43,7 +43,8 @@ func findUser(spec string, passwd, group []byte) (User, error) {
 	for f := range accounts(passwd, 7) {
 		id, ok := parseID(f[2])
 		gid, ok2 := parseID(f[3])
-		if !ok || !ok2 || f[0] != name && !(numeric && id == uid) {
+		match := f[0] == name || numeric && id == uid
+		if !ok || !ok2 || !match {
 			continue
 		}
 		u.UID, u.GID, accountName, found = id, gid, f[0], true
