@@ -72,8 +72,10 @@ func (a *applier) resolve(parts []string, create bool) (place, error) {
 			if err := erofs.CheckName(name); err != nil {
 				return place{}, err
 			}
-			c = erofs.NewDir(0o755)
-			a.put(at, name, c)
+			if err := a.count(); err != nil {
+				return place{}, err
+			}
+			a.put(at, name, erofs.NewDir(0o755))
 			c = at.dir().Child(name)
 		case c.Kind() == unix.S_IFLNK:
 			if links++; links > maxLinks {

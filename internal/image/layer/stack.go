@@ -16,7 +16,7 @@ import (
 
 // Limits bound what the layers of one stack may hold together.
 type Limits struct {
-	// Entries is the number of tar entries.
+	// Entries is the number of tar entries and of parents that they lack.
 	Entries int64
 	// Bytes is the sum of the sizes of files, holes included.
 	Bytes int64
@@ -86,6 +86,7 @@ const (
 type applier struct {
 	*Stack
 	diff *erofs.Tree
+	bare bool // the root was opaque: nothing of lower layers is left
 }
 
 // entry applies one tar entry.
@@ -102,6 +103,11 @@ func (a *applier) entry(h *tar.Header, content io.Reader) error {
 	}
 	if len(parts) == 0 {
 		return a.root(h)
+	}
+	for _, p := range parts[:len(parts)-1] {
+		if strings.HasPrefix(p, metaPrefix) {
+			return nil
+		}
 	}
 	parent, err := a.resolve(parts[:len(parts)-1], true)
 	if err != nil {
@@ -139,11 +145,18 @@ func (a *applier) entry(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
+// count takes a file off the limits, be it listed or a missing parent.
+func (a *applier) count() error {
+	if a.left.Entries--; a.left.Entries < 0 {
+		return fault.New(fault.Invalid, "too many files in the image's layers")
+	}
+	return nil
+}
+
 // charge takes an entry off the limits.
 func (a *applier) charge(h *tar.Header) error {
-	a.left.Entries--
-	if a.left.Entries < 0 {
-		return fault.New(fault.Invalid, "too many entries in the image's layers")
+	if err := a.count(); err != nil {
+		return err
 	}
 	a.left.Attributes -= int64(len(h.Name) + len(h.Linkname))
 	for k, v := range h.PAXRecords {
@@ -253,7 +266,7 @@ func (a *applier) whiteout(parent place, name string) error {
 	case own == nil:
 		parent.dir().Remove(name)
 		d.Add(name, &erofs.Node{Mode: unix.S_IFCHR})
-	case own.IsDir():
+	case own.IsDir() && !own.IsOpaque():
 		own.SetOpaque()
 		prune(v, own)
 	}
@@ -265,6 +278,10 @@ func (a *applier) opaque(at place) error {
 	if len(at.names) == 0 {
 		// overlayfs looks for the xattr on names it looks up, which the root
 		// is not.
+		if a.bare {
+			return nil
+		}
+		a.bare = true
 		for _, name := range at.dir().Names() {
 			if err := a.whiteout(at, name); err != nil {
 				return err
@@ -272,9 +289,11 @@ func (a *applier) opaque(at place) error {
 		}
 		return nil
 	}
-	d := a.diffDir(at)
-	d.SetOpaque()
-	prune(at.dir(), d)
+	// Once opaque, it has nothing of lower layers any more.
+	if d := a.diffDir(at); !d.IsOpaque() {
+		d.SetOpaque()
+		prune(at.dir(), d)
+	}
 	return nil
 }
 

@@ -160,7 +160,7 @@ func TestLayers(t *testing.T) {
 			"a/:755 a/d/:755 a/d/w=2", "a/!:755 a/d/:755 a/d/w=2"},
 		{"opaque, then attributes", [][]entry{{reg("a/x", "1")}, {reg("a/.wh..wh..opq", ""), dir("a", 0o700)}}, "a/:700", "a/!:700"},
 		{"opaque root", [][]entry{{reg("a/x", "1"), reg("b", "")}, {reg("a/y", "2"), reg(".wh..wh..opq", "")}}, "a/:755 a/y=2", "a/!:755 a/y=2 -b"},
-		{"other marks of aufs", [][]entry{{reg(".wh..wh.plnk", ""), reg("x", "")}, {dir(".wh..wh.orph", 0o700)}}, "x=", ""},
+		{"other marks of aufs", [][]entry{{reg(".wh..wh.plnk", ""), reg("x", "")}, {dir(".wh..wh.orph", 0o700), reg(".wh..wh.orph/a/b", "")}}, "x=", ""},
 		{"file over directory", [][]entry{{reg("a/x", "1")}, {reg("a", "2")}}, "a=2", "a=2"},
 		{"directory over file", [][]entry{{reg("a", "1")}, {reg("a/x", "2")}}, "", ""}, // refused, see below
 		{"directory entry over file", [][]entry{{reg("a", "1")}, {dir("a", 0o755), reg("a/x", "2")}}, "a/:755 a/x=2", "a/:755 a/x=2"},
@@ -315,8 +315,8 @@ func TestXattrs(t *testing.T) {
 
 // TestLimits: each limit ends a stream that exceeds it.
 func TestLimits(t *testing.T) {
-	stream := pack(t, reg("a", "12345"), reg("b", "12345"), reg("c", ""))
-	for _, l := range []layer.Limits{{2, 100, 100}, {3, 9, 100}, {3, 100, 2}} {
+	stream := pack(t, reg("a/b", "12345"), reg("b", "12345"), reg("c", ""))
+	for _, l := range []layer.Limits{{3, 100, 100}, {4, 9, 100}, {4, 100, 4}} {
 		spool, err := layer.NewSpool(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -324,6 +324,9 @@ func TestLimits(t *testing.T) {
 		defer spool.Close()
 		if _, err := layer.NewStack(spool, l).Apply(t.Context(), bytes.NewReader(stream)); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%+v: %v", l, err)
+		}
+		if _, err := layer.NewStack(spool, layer.Limits{Entries: 4, Bytes: 10, Attributes: 5}).Apply(t.Context(), bytes.NewReader(stream)); err != nil {
+			t.Errorf("just within the limits: %v", err)
 		}
 	}
 }
