@@ -21,10 +21,12 @@ type Capturer struct {
 	objects      map[inode]object
 	systems      map[uint64]uint32 // st_dev to type of file system
 	terminals    []terminal
-	saved        int64 // bytes of deleted files
+	saved        int64 // bytes of content, deleted files' and pipes'
 
 	numbers []int
 	text    []byte
+
+	selfFD, selfInfo int // directories of this process's descriptors
 }
 
 // inode names an inode while something holds it.
@@ -45,6 +47,9 @@ type object struct {
 func (c *Capturer) Capture(in []Process, env Env) (*Result, error) {
 	c.reset(in, env)
 	defer c.release()
+	if err := c.openSelf(); err != nil {
+		return nil, err
+	}
 	for i := range in {
 		if err := c.list(i); err != nil {
 			return nil, err
@@ -89,6 +94,7 @@ func (c *Capturer) release() {
 		c.descriptions[i] = description{}
 	}
 	c.closeTerminals()
+	c.closeSelf()
 	c.descriptions, c.procs = c.descriptions[:0], nil
 }
 

@@ -2,6 +2,7 @@ package descriptor
 
 import (
 	"fmt"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ func (c *Capturer) examineDeleted(d *description) error {
 		return nil
 	}
 	if c.saved += d.stat.Blocks * 512; c.saved > c.env.MaxContent {
-		return c.refuse(d, fmt.Sprintf("the deleted file %s of %d bytes (%d bytes of deleted files in all, limit %d)",
+		return c.refuse(d, fmt.Sprintf("the deleted file %s of %d bytes (%d bytes to save in all, limit %d)",
 			d.file.Path, d.stat.Size, c.saved, c.env.MaxContent), "close it or give it a name")
 	}
 	return nil
@@ -42,7 +43,13 @@ func (c *Capturer) saveContent(d *description) error {
 	if err != nil {
 		return fmt.Errorf("save the deleted file %s: memfd_create: %w", d.file.Path, err)
 	}
-	if err := copyData(to, from, d.stat.Size); err != nil {
+	err = copyData(to, from, d.stat.Size, c.env.MaxContent)
+	if err == unix.EFBIG { // blocks on disk can be fewer than bytes
+		_ = unix.Close(to)
+		return c.refuse(d, fmt.Sprintf("the deleted file %s of %d bytes (limit %d)", d.file.Path, d.stat.Size, c.env.MaxContent),
+			"close it or give it a name")
+	}
+	if err != nil {
 		_ = unix.Close(to)
 		return fmt.Errorf("save the deleted file %s: %w", d.file.Path, err)
 	}
@@ -51,8 +58,9 @@ func (c *Capturer) saveContent(d *description) error {
 }
 
 // copyData makes a new file the same as another: its length and what stands
-// between its holes. It moves the positions of both.
-func copyData(to, from int, size int64) error {
+// between its holes. It moves the positions of both. It copies no more than
+// limit bytes, or fails with EFBIG.
+func copyData(to, from int, size, limit int64) error {
 	if err := unix.Ftruncate(to, size); err != nil {
 		return fmt.Errorf("ftruncate: %w", err)
 	}
@@ -69,6 +77,9 @@ func copyData(to, from int, size int64) error {
 		}
 		if err != nil {
 			return fmt.Errorf("lseek: %w", err)
+		}
+		if limit -= end - start; limit < 0 {
+			return unix.EFBIG
 		}
 		for start < end {
 			n, err := unix.Sendfile(to, from, &start, int(min(end-start, 1<<30)))
@@ -126,7 +137,7 @@ func fill(fd int, f *image.File) error {
 		return fmt.Errorf("saved content: %w", err)
 	}
 	defer unix.Close(from)
-	if err := copyData(fd, from, f.Blob.Size); err != nil {
+	if err := copyData(fd, from, f.Blob.Size, math.MaxInt64); err != nil {
 		return fmt.Errorf("write saved content: %w", err)
 	}
 	if err := unix.Fchown(fd, int(f.UID), int(f.GID)); err != nil {

@@ -12,17 +12,18 @@ import (
 
 // description is an open file description during a capture.
 type description struct {
-	fd    int // a duplicate: shares the live description
-	stat  unix.Stat_t
-	flags int
-	pos   int64
-	proc  int // index of the first process that has it
-	num   int // and its number there
-	kind  kind
-	index int
-	file  *image.File
-	link  string // see linkOf
-	next  int    // next description of the same bucket, or -1
+	fd     int // a duplicate: shares the live description
+	stat   unix.Stat_t
+	flags  int
+	pos    int64
+	proc   int // index of the first process that has it
+	num    int // and its number there
+	kind   kind
+	index  int
+	file   *image.File
+	link   string // see linkOf
+	unread int    // bytes in a pipe
+	next   int    // next description of the same bucket, or -1
 }
 
 // sameInode reports whether two descriptions are of one inode.
@@ -47,7 +48,7 @@ func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 func (c *Capturer) linkOf(d *description) (string, error) {
 	if d.link == "" {
 		var b [unix.PathMax]byte
-		n, err := unix.Readlink(procFD(d.fd), b[:])
+		n, err := unix.Readlinkat(c.selfFD, strconv.Itoa(d.fd), b[:])
 		if err != nil {
 			return "", fmt.Errorf("name of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
 		}
@@ -59,16 +60,38 @@ func (c *Capturer) linkOf(d *description) (string, error) {
 // info reads /proc/self/fdinfo of a duplicate into the capturer's buffer,
 // where it is valid until the next call.
 func (c *Capturer) info(d *description) ([]byte, error) {
-	b, err := c.slurp("/proc/self/fdinfo/" + strconv.Itoa(d.fd))
+	b, err := c.slurp(c.selfInfo, strconv.Itoa(d.fd))
 	if err != nil {
 		return nil, fmt.Errorf("fdinfo of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
 	}
 	return b, nil
 }
 
+// openSelf opens the directories of this process's descriptors, which spares
+// most of the lookup of each.
+func (c *Capturer) openSelf() (err error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	if c.selfFD, err = unix.Open("/proc/self/fd", flags, 0); err == nil {
+		c.selfInfo, err = unix.Open("/proc/self/fdinfo", flags, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("own descriptors in /proc: %w", err)
+	}
+	return nil
+}
+
+func (c *Capturer) closeSelf() {
+	for _, fd := range []*int{&c.selfFD, &c.selfInfo} {
+		if *fd > 0 {
+			_ = unix.Close(*fd)
+		}
+		*fd = 0
+	}
+}
+
 // slurp reads a whole file of /proc into the capturer's buffer.
-func (c *Capturer) slurp(name string) ([]byte, error) {
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func (c *Capturer) slurp(dir int, name string) ([]byte, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}

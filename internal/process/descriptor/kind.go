@@ -54,6 +54,5 @@ func kindOf(name image.FileKind) kind {
 // simple has what most kinds need: no content, not late.
 type simple struct{}
 
-func (simple) examine(*Capturer, *description) error { return nil }
-func (simple) read(*Capturer, *description) error    { return nil }
-func (simple) late() bool                            { return false }
+func (simple) read(*Capturer, *description) error { return nil }
+func (simple) late() bool                         { return false }

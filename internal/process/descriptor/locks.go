@@ -21,7 +21,7 @@ func (c *Capturer) examineLocks() error {
 	if !files {
 		return nil
 	}
-	text, err := c.slurp("/proc/locks")
+	text, err := c.slurp(unix.AT_FDCWD, "/proc/locks")
 	if err != nil {
 		return fmt.Errorf("locks: %w", err)
 	}
@@ -52,7 +52,7 @@ func (c *Capturer) lockable(d *description) bool {
 // belong to the table.
 func (c *Capturer) refuseLocked(proc, number int, d *description) error {
 	p := &c.procs[proc]
-	text, err := c.slurp("/proc/" + strconv.Itoa(p.HostPID) + "/fdinfo/" + strconv.Itoa(number))
+	text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(p.HostPID)+"/fdinfo/"+strconv.Itoa(number))
 	if err != nil {
 		return fmt.Errorf("fdinfo of descriptor %d of process %d: %w", number, p.PID, err)
 	}

@@ -28,7 +28,7 @@ func (c *Capturer) insidePID(host int, group bool) int {
 	if group {
 		return 0
 	}
-	text, err := c.slurp("/proc/" + strconv.Itoa(host) + "/status")
+	text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(host)+"/status")
 	if err != nil {
 		return 0
 	}

@@ -99,9 +99,8 @@ func (p *pipeEnds) open(f *image.File) (int, error) {
 }
 
 func (p *pipeEnds) close() {
-	for _, fd := range p.fd {
-		if fd >= 0 {
-			_ = unix.Close(fd)
-		}
+	_ = unix.Close(p.fd[0])
+	if p.fd[1] != p.fd[0] {
+		_ = unix.Close(p.fd[1])
 	}
 }

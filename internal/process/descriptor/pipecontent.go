@@ -15,6 +15,9 @@ const watchQueueSetSize = 0x5760
 
 // examinePipe is what all kinds of pipes have in common.
 func (c *Capturer) examinePipe(d *description) error {
+	if !c.isFirst(d) {
+		return nil
+	}
 	if err := unix.IoctlSetInt(d.fd, watchQueueSetSize, 0); err == unix.EBUSY || err == unix.EINVAL {
 		return c.refuse(d, "a notification pipe", "close it")
 	}
@@ -23,20 +26,21 @@ func (c *Capturer) examinePipe(d *description) error {
 		return fmt.Errorf("size of a pipe: %w", err)
 	}
 	d.file.PipeSize = size
+	if d.unread, err = unix.IoctlGetInt(d.fd, unix.TIOCINQ); err != nil {
+		return fmt.Errorf("unread bytes of a pipe: %w", err)
+	}
+	if c.saved += int64(d.unread); c.saved > c.env.MaxContent {
+		return c.refuse(d, fmt.Sprintf("a pipe with %d unread bytes (%d bytes to save in all, limit %d)",
+			d.unread, c.saved, c.env.MaxContent), "let its reader read")
+	}
 	return nil
 }
 
 // readPipe captures the unread data of a pipe with tee(2), which leaves it
 // there. from is a descriptor to read from, or -1 to find one.
-func (c *Capturer) readPipe(d *description, from int) error {
-	if !c.isFirst(d) {
-		return nil
-	}
-	n, err := unix.IoctlGetInt(d.fd, unix.TIOCINQ)
-	if err != nil {
-		return fmt.Errorf("unread bytes of a pipe: %w", err)
-	}
-	if n == 0 {
+func (c *Capturer) readPipe(d *description, from int) (err error) {
+	n := d.unread
+	if n == 0 { // or it is not the first description
 		return nil
 	}
 	if from < 0 {

@@ -38,13 +38,13 @@ type Env struct {
 	// SessionPTY tells whether the terminal /dev/pts/N is a session's, with
 	// the session and this process's descriptor of the master.
 	SessionPTY func(n int) (id string, master int, ok bool)
-	// MaxContent bounds the bytes of deleted files that one capture saves;
-	// 0 is [DefaultMaxContent].
+	// MaxContent bounds the bytes of deleted files and in pipes that one
+	// capture saves; 0 is [DefaultMaxContent].
 	MaxContent int64
 }
 
-// DefaultMaxContent is how many bytes of deleted files a capture saves if
-// nothing else is asked for.
+// DefaultMaxContent is how many bytes of deleted files and in pipes a capture
+// saves if nothing else is asked for.
 const DefaultMaxContent = 256 << 20
 
 // Result is what a capture found.

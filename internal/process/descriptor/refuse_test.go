@@ -46,6 +46,8 @@ keep = []
 		{"lease", `put(os.open("f", os.O_RDONLY | os.O_CREAT)); fcntl.fcntl(77, 1024, fcntl.F_RDLCK)`, "the file /tmp/f with a lock (LEASE READ)"},
 		{"other name", `put(os.open("f", os.O_RDWR | os.O_CREAT)); os.mkdir("d"); os.link("f", "d/g"); os.unlink("f")`, "the file /tmp/f, which was unlinked there but has another name elsewhere,"},
 		{"large", `put(os.open("f", os.O_RDWR | os.O_CREAT)); os.unlink("f"); os.posix_fallocate(77, 0, 3 << 20)`, "the deleted file /tmp/f of 3145728 bytes"},
+		{"full pipes", `for i in range(3):
+    r, w = os.pipe(); fcntl.fcntl(w, 1031, 1 << 20); os.write(w, b"x" * (1 << 20))`, "a pipe with 1048576 unread bytes"},
 		{"dead process", `pid = os.fork()
 if pid == 0: signal.pause()
 put(os.open("/proc/%d/stat" % pid, os.O_RDONLY)); os.kill(pid, 9); os.waitpid(pid, 0)`, "whose process or object has gone,"},

@@ -54,35 +54,32 @@ func (session) open(o *Opened, f *image.File) (int, error) {
 		if !found {
 			return -1, fault.New(fault.Internal, "session %s has no stream %d to restore", f.SessionID, f.Stream)
 		}
-		var err error
-		if p, err = sessionEnds(inner, f); err != nil {
+		fd, err := unix.FcntlInt(uintptr(inner), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return -1, fmt.Errorf("duplicate a session's pipe: %w", err)
+		}
+		// The other end is never given away: it is outside.
+		p = &pipeEnds{fd: [2]int{fd, fd}, given: [2]bool{f.Stream != 0, f.Stream == 0}}
+		o.pipes[f.Object] = p
+		if err := fillSession(fd, f); err != nil {
 			return -1, err
 		}
-		o.pipes[f.Object] = p
 	}
 	return p.open(f)
 }
 
-// sessionEnds fills a new session's pipe and holds the end that goes inside.
-func sessionEnds(inner int, f *image.File) (*pipeEnds, error) {
-	fd, err := unix.FcntlInt(uintptr(inner), unix.F_DUPFD_CLOEXEC, 0)
+// fillSession puts what was unread into a new session's pipe, whose inner end
+// is fd.
+func fillSession(fd int, f *image.File) error {
+	if f.Stream != 0 || len(f.Content) == 0 {
+		return fillPipe(fd, f)
+	}
+	// Our own write end may be closed, which is an end of file behind what is
+	// still unread.
+	w, err := unix.Open(procFD(fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("duplicate a session's pipe: %w", err)
+		return fmt.Errorf("open the write end of a session's stdin: %w", err)
 	}
-	p := &pipeEnds{fd: [2]int{fd, fd}}
-	w := fd
-	if f.Stream == 0 {
-		p.given[1], p.fd[1] = true, fd
-		// The write end may be closed on our side, which is an end of file
-		// behind what is still unread.
-		if len(f.Content) > 0 {
-			if w, err = unix.Open(procFD(fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
-				return nil, fmt.Errorf("open the write end of a session's stdin: %w", err)
-			}
-			defer unix.Close(w)
-		}
-	} else {
-		p.given[0] = true
-	}
-	return p, fillPipe(w, f)
+	defer unix.Close(w)
+	return fillPipe(w, f)
 }
