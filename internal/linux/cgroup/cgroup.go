@@ -36,12 +36,8 @@ package cgroup
 import (
 	"errors"
 	"io/fs"
-	"math"
-	"strconv"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandtree/sandtree/internal/fault"
 )
 
 // Controller is a resource controller's name, as in /proc/cgroups.
@@ -56,47 +52,6 @@ const (
 )
 
 var controllers = []Controller{Memory, CPU, PIDs}
-
-// Limits bound one group. Zero means no bound.
-type Limits struct {
-	// MemoryBytes bounds memory, page cache included, and forbids swap
-	// beyond it.
-	MemoryBytes int64
-	// CPUs bounds CPU time, in CPUs: 1.5 is 150 ms in each 100 ms.
-	CPUs float64
-	// PIDs bounds the number of tasks, threads included.
-	PIDs int64
-}
-
-const (
-	cpuPeriod   = 100_000 // µs, the kernel's default
-	minCPUQuota = 1_000   // µs, the least that the kernel takes (sched/core.c)
-	minMemory   = 1 << 20 // below it nothing can start
-)
-
-// Check refuses limits that cannot work.
-func (l Limits) Check() error {
-	switch {
-	case l.MemoryBytes < 0 || l.MemoryBytes > 0 && l.MemoryBytes < minMemory:
-		return fault.New(fault.Invalid, "memory limit of %d bytes: at least %d are needed", l.MemoryBytes, minMemory)
-	case l.CPUs < 0 || math.IsNaN(l.CPUs) || l.CPUs > 1<<16 || l.CPUs > 0 && l.CPUs*cpuPeriod < minCPUQuota:
-		return fault.New(fault.Invalid, "CPU limit of %g: at least 0.01 is needed", l.CPUs)
-	case l.PIDs < 0 || l.PIDs > 1<<22: // PID_MAX_LIMIT
-		return fault.New(fault.Invalid, "limit of %d pids: it must be between 1 and %d", l.PIDs, 1<<22)
-	}
-	return nil
-}
-
-// quota is CPUs in microseconds per period.
-func (l Limits) quota() int64 { return int64(l.CPUs*cpuPeriod + 0.5) }
-
-// maxOr formats n, or "max" for zero, as v2 and pids.max want it.
-func maxOr(n int64) string {
-	if n == 0 {
-		return "max"
-	}
-	return strconv.FormatInt(n, 10)
-}
 
 // gone reports that a directory or file vanished: the group was removed.
 func gone(err error) bool {

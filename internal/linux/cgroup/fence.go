@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"bytes"
-	"context"
 	"sync"
 	"time"
 
@@ -66,7 +65,7 @@ func (g *Group) Freeze(timeout time.Duration) error {
 	if err := g.setFrozen(g.fence.one); err != nil {
 		return err
 	}
-	err := g.waitFrozen('1', timeout)
+	err := g.waitFrozen(timeout)
 	if err != nil {
 		_ = g.setFrozen(g.fence.zero)
 	}
@@ -85,7 +84,7 @@ func (g *Group) Thaw() error {
 func (g *Group) Frozen() (bool, error) {
 	g.fence.mu.Lock()
 	defer g.fence.mu.Unlock()
-	v, err := g.event("frozen")
+	v, err := g.event(keyFrozen)
 	return v == '1', err
 }
 
@@ -94,7 +93,7 @@ func (g *Group) Frozen() (bool, error) {
 func (g *Group) Populated() (bool, error) {
 	g.fence.mu.Lock()
 	defer g.fence.mu.Unlock()
-	v, err := g.event("populated")
+	v, err := g.event(keyPopulated)
 	return v == '1', err
 }
 
@@ -116,11 +115,7 @@ var (
 )
 
 // event reads one value of cgroup.events. Reading also arms the next POLLPRI.
-func (g *Group) event(name string) (byte, error) {
-	key := keyFrozen
-	if name == "populated" {
-		key = keyPopulated
-	}
+func (g *Group) event(key []byte) (byte, error) {
 	for {
 		n, err := unix.Pread(g.fence.events, g.fence.buf, 0)
 		if err == unix.EINTR {
@@ -131,20 +126,20 @@ func (g *Group) event(name string) (byte, error) {
 		}
 		i := bytes.Index(g.fence.buf[:n], key)
 		if i < 0 || i+len(key) >= n {
-			return 0, fault.New(fault.Internal, "cgroup.events of %s has no %s", g.id, name)
+			return 0, fault.New(fault.Internal, "cgroup.events of %s has no %q", g.id, key)
 		}
 		return g.fence.buf[i+len(key)], nil
 	}
 }
 
-func (g *Group) waitFrozen(want byte, timeout time.Duration) error {
+func (g *Group) waitFrozen(timeout time.Duration) error {
 	end := time.Now().Add(timeout)
 	for {
-		v, err := g.event("frozen")
+		v, err := g.event(keyFrozen)
 		if err != nil {
 			return err
 		}
-		if v == want {
+		if v == '1' {
 			return nil
 		}
 		left := time.Until(end)
@@ -155,55 +150,6 @@ func (g *Group) waitFrozen(want byte, timeout time.Duration) error {
 		// A round up: a poll of 0 ms would spin.
 		if _, err := unix.Poll(g.fence.poll, int(left/time.Millisecond)+1); err != nil && err != unix.EINTR {
 			return fault.New(fault.Internal, "wait for cgroup %s: %w", g.id, err)
-		}
-	}
-}
-
-// waitEvent waits until a v2 directory's cgroup.events has key at '0'.
-func waitEmpty(ctx context.Context, dir string) error {
-	fd, err := unix.Open(dir+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return pollUntil(ctx, fd, unix.POLLPRI, func() (bool, error) {
-		var buf [256]byte
-		n, err := unix.Pread(fd, buf[:], 0)
-		if err != nil {
-			return err == unix.ENODEV, nil
-		}
-		return bytes.Contains(buf[:n], []byte("populated 0")), nil
-	})
-}
-
-// pollUntil polls fd until done says so or ctx ends.
-func pollUntil(ctx context.Context, fd int, events int16, done func() (bool, error)) error {
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	fired := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(fired)
-		_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	})
-	defer func() {
-		if !stop() {
-			<-fired // it still writes to wake
-		}
-		unix.Close(wake)
-	}()
-	for {
-		ok, err := done()
-		if ok || err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		fds := []unix.PollFd{{Fd: int32(fd), Events: events}, {Fd: int32(wake), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
-			return err
 		}
 	}
 }

@@ -103,19 +103,25 @@ const (
 	procmapQuery = 0xc0686611
 )
 
-type uffdioAPIArg struct{ api, features, ioctls uint64 }
+// The kernel writes to fields that are named _ here.
+type uffdioAPIArg struct{ api, features, _ uint64 }
 
-type uffdioRegisterArg struct{ start, length, mode, ioctls uint64 }
+type uffdioRegisterArg struct{ start, length, mode, _ uint64 }
 
 type pmScanArg struct {
-	size, flags, start, end, walkEnd, vec, vecLen, maxPages       uint64
-	categoryInverted, categoryMask, categoryAnyOfMask, returnMask uint64
+	size, flags, start, end   uint64
+	_                         uint64 // walk_end
+	vec, vecLen, maxPages     uint64
+	_                         uint64 // category_inverted
+	categoryMask              uint64
+	categoryAnyOf, returnMask uint64
 }
 
 type procmapQueryArg struct {
-	size, queryFlags, queryAddr, vmaStart, vmaEnd, vmaFlags, vmaPageSize, vmaOffset, inode uint64
-	devMajor, devMinor, nameSize, buildIDSize                                              uint32
-	nameAddr, buildIDAddr                                                                  uint64
+	size      uint64
+	_         uint64 // query_flags
+	queryAddr uint64
+	_         [10]uint64 // the answer
 }
 
 // probeWriteTracking registers a page, scans it, and writes to it: the write
