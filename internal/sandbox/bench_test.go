@@ -47,6 +47,7 @@ func BenchmarkLife(b *testing.B) {
 	for name, ds := range map[string][]time.Duration{"boot": boots, "exec": execs, "close": closes} {
 		slices.Sort(ds)
 		b.ReportMetric(float64(ds[len(ds)/2].Microseconds()), name+"-p50-µs")
+		b.ReportMetric(float64(ds[len(ds)/10].Microseconds()), name+"-p10-µs")
 		b.ReportMetric(float64(ds[len(ds)*95/100].Microseconds()), name+"-p95-µs")
 	}
 }

@@ -41,6 +41,10 @@ const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | u
 // kind Invalid for a root or name that can never work, Exhausted when a limit
 // was reached, else Internal; nothing is left behind.
 func (s *Seed) Boot(spec Spec) (_ *Incarnation, err error) {
+	if spec.Cgroup == nil || spec.Walls == nil {
+		unix.Close(spec.Root)
+		return nil, fault.New(fault.Invalid, "boot: a cgroup and walls are needed")
+	}
 	defer unix.Close(spec.Root)
 	i := &Incarnation{seed: s, group: spec.Cgroup, walls: spec.Walls, pidfd: -1, processes: map[int]*Process{}, claims: map[int]*Process{}}
 	defer func() {

@@ -79,6 +79,16 @@ func (s *Server) exchange(b *Batch, n int, fds []int, answer func() ([]int, erro
 	if s.sock < 0 {
 		return nil, ErrGone
 	}
+	// A batch that was sent without its descriptors would wait for them and
+	// take the next request for them.
+	for _, fd := range fds {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+			return nil, fmt.Errorf("descriptor %d for process %d: %w", fd, s.pid, err)
+		}
+	}
+	if *b.err != nil {
+		return nil, *b.err // what was queued is too much; the stub is well
+	}
 	if err := b.load(s.pid); err != nil {
 		return nil, s.gone(err)
 	}
@@ -90,6 +100,7 @@ func (s *Server) exchange(b *Batch, n int, fds []int, answer func() ([]int, erro
 	}
 	if len(fds) > 0 {
 		if err := s.send([]byte{0}, fds); err != nil {
+			_ = unix.Shutdown(s.sock, unix.SHUT_RDWR)
 			return nil, s.gone(err)
 		}
 	}

@@ -108,6 +108,22 @@ func TestDescriptorsGoBothWays(t *testing.T) {
 	}
 }
 
+func TestBadDescriptorIsNotSent(t *testing.T) {
+	s := spawn(t)
+	for range 3 {
+		b := NewBatch()
+		b.ReceiveFDs(1)
+		if err := s.Do(b, -1); !errors.Is(err, unix.EBADF) || errors.Is(err, ErrGone) {
+			t.Errorf("error %v", err)
+		}
+		b = NewBatch()
+		pid := b.Call(unix.SYS_GETPID)
+		if err := s.Do(b); err != nil || b.Value(pid) != s.PID() {
+			t.Fatalf("the stub serves no more: %d, %v", b.Value(pid), err)
+		}
+	}
+}
+
 func TestForkedChildrenServeAndReport(t *testing.T) {
 	seed := spawn(t)
 	sp, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
