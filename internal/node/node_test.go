@@ -534,8 +534,8 @@ func TestKilledSupervisorLosesItsSandboxesAlone(t *testing.T) {
 	}
 	// The family starts anew.
 	next := create(t, c, "next")
-	if out, _, _ := run(t, next, "echo fine", ""); out != "fine\n" {
-		t.Errorf("%q", out)
+	if out, _, end := run(t, next, "echo fine", ""); out != "fine\n" {
+		t.Errorf("%q, %+v", out, end)
 	}
 	d.killNode()
 	d.startNode()
@@ -545,8 +545,8 @@ func TestKilledSupervisorLosesItsSandboxesAlone(t *testing.T) {
 	if err := sb.Remove(ctx, false); err != nil {
 		t.Error(err)
 	}
-	if out, _, _ := run(t, next, "echo fine", ""); out != "fine\n" {
-		t.Errorf("%q", out)
+	if out, _, end := run(t, next, "echo fine", ""); out != "fine\n" {
+		t.Errorf("%q, %+v", out, end)
 	}
 }
 

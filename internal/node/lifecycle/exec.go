@@ -100,6 +100,8 @@ func (s *Sandboxes) exec(ctx context.Context, b *sandbox, t store.Template, o Ex
 		_ = s.store.RemoveSession(context.WithoutCancel(ctx), key)
 		return nil, nil, err
 	}
+	// The caller's reference: the sandbox's own may be gone before Exec returns.
+	s.sessions.again(key)
 	if o.Follow != nil {
 		o.Follow(se)
 	}
@@ -108,10 +110,10 @@ func (s *Sandboxes) exec(ctx context.Context, b *sandbox, t store.Template, o Ex
 		err = se.Start(state, files)
 	}
 	if err != nil {
+		s.sessions.release(se)
 		s.undoExec(context.WithoutCancel(ctx), b, se, client)
 		return nil, nil, err
 	}
-	s.sessions.again(key)
 	return se, func() { s.sessions.release(se) }, nil
 }
 

@@ -112,6 +112,7 @@ func (s *Session) Start(state control.Session, files []*os.File) error {
 	defer s.mu.Unlock()
 	s.starting = false
 	if s.rec.Ended { // the news of its end was faster
+		s.save(context.Background())
 		s.in.close()
 		s.out.Settle()
 	}
