@@ -66,3 +66,26 @@ func cpuTime(b *testing.B) int64 {
 	}
 	return t.Nano()
 }
+
+func BenchmarkOpen(b *testing.B) {
+	body := newBody(b)
+	p := body.python(b, fiftyScript)
+	r := p.mustCapture(b)
+	target := Target{Root: body.root}
+	for i, f := range r.Files { // the session's pipes are not what is timed
+		if f.Kind == image.Session {
+			r.Files[i] = &image.File{Kind: image.Device, Path: "/dev/null", Mode: unix.S_IFCHR, Rdev: unix.Mkdev(1, 3)}
+		}
+	}
+	before := cpuTime(b)
+	for b.Loop() {
+		o, err := Open(r.Files, r.Terminals, target)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := o.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+}

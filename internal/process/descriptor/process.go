@@ -2,7 +2,8 @@ package descriptor
 
 import "github.com/sandtree/sandtree/internal/process/image"
 
-// Process is one process to capture, all of whose threads are stopped.
+// Process is one process to capture, all of whose threads are stopped and share
+// one table of descriptors. Zombies have none and are left out.
 type Process struct {
 	HostPID int // in the numbers of this process
 	PID     int // inside
