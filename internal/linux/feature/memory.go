@@ -109,12 +109,13 @@ type uffdioAPIArg struct{ api, features, _ uint64 }
 type uffdioRegisterArg struct{ start, length, mode, _ uint64 }
 
 type pmScanArg struct {
-	size, flags, start, end   uint64
-	_                         uint64 // walk_end
-	vec, vecLen, maxPages     uint64
-	_                         uint64 // category_inverted
-	categoryMask              uint64
-	categoryAnyOf, returnMask uint64
+	size, flags, start, end uint64
+	_                       uint64 // walk_end
+	vec, vecLen             uint64
+	_, _                    uint64 // max_pages, category_inverted
+	categoryMask            uint64
+	_                       uint64 // category_anyof_mask
+	returnMask              uint64
 }
 
 type procmapQueryArg struct {
