@@ -23,6 +23,12 @@
 // to get it, 8 to 14 ms when moves are rare. [FavorDynamicMoves] turns that
 // off.
 //
+// # What is not limited
+//
+// Bandwidth of disks is not: the v1 controller does not see buffered writes,
+// and v2 counts them to the loop device of the pool. Devices are closed by a
+// BPF program on v2 in every layout, see [Group.RestrictDevices].
+//
 // # What stays with the host
 //
 // Directories outlive the process that made them. After a crash the host
