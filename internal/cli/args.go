@@ -32,16 +32,16 @@ func between(least, most int) cobra.PositionalArgs {
 }
 
 // dashed splits the arguments of a command that is followed by a program's
-// command line: the first n are its own, a "--" between is dropped.
-func dashed(args []string, n int) (own, argv []string) {
+// command line: the first n are its own. A "--" before the program is needed
+// only if that has flags.
+func dashed(cmd *cobra.Command, args []string, n int) (own, argv []string, err error) {
+	if dash := cmd.ArgsLenAtDash(); dash > n {
+		return nil, nil, usageError(cmd, fmt.Errorf("unexpected argument %q before --", args[n]))
+	}
 	if len(args) < n {
-		return args, nil
+		return args, nil, nil
 	}
-	own, argv = args[:n], args[n:]
-	if len(argv) > 0 && argv[0] == "--" {
-		argv = argv[1:]
-	}
-	return own, argv
+	return args[:n], args[n:], nil
 }
 
 // environment makes a map of K=V settings. K alone takes this process's value.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -13,19 +14,32 @@ import (
 func TestDashed(t *testing.T) {
 	for _, tt := range []struct {
 		args      []string
-		n         int
 		own, argv []string
+		bad       bool
 	}{
-		{[]string{"sb", "--", "ls", "-l"}, 1, []string{"sb"}, []string{"ls", "-l"}},
-		{[]string{"sb", "ls", "--", "x"}, 1, []string{"sb"}, []string{"ls", "--", "x"}},
-		{[]string{"sb"}, 1, []string{"sb"}, nil},
-		{[]string{"sb", "--"}, 1, []string{"sb"}, nil},
-		{[]string{"ls"}, 0, nil, []string{"ls"}},
-		{nil, 1, nil, nil},
+		{args: []string{"sb", "--", "ls", "-l"}, own: []string{"sb"}, argv: []string{"ls", "-l"}},
+		{args: []string{"sb", "--flag", "--", "ls", "--flag"}, own: []string{"sb"}, argv: []string{"ls", "--flag"}},
+		{args: []string{"sb", "--", "ls", "--", "x"}, own: []string{"sb"}, argv: []string{"ls", "--", "x"}},
+		{args: []string{"sb", "make", "all"}, own: []string{"sb"}, argv: []string{"make", "all"}},
+		{args: []string{"sb", "--"}, own: []string{"sb"}},
+		{args: []string{"sb"}, own: []string{"sb"}},
+		{args: nil},
+		{args: []string{"sb", "other", "--", "ls"}, bad: true},
 	} {
-		own, argv := dashed(tt.args, tt.n)
-		if !slices.Equal(own, tt.own) || !slices.Equal(argv, tt.argv) {
-			t.Errorf("dashed(%q, %d) = %q, %q", tt.args, tt.n, own, argv)
+		cmd := &cobra.Command{Use: "exec", RunE: func(cmd *cobra.Command, args []string) error {
+			own, argv, err := dashed(cmd, args, 1)
+			if (err != nil) != tt.bad || !slices.Equal(own, tt.own) || !slices.Equal(argv, tt.argv) {
+				t.Errorf("%q = %q, %q, %v", tt.args, own, argv, err)
+			}
+			return nil
+		}}
+		cmd.Flags().Bool("flag", false, "")
+		cmd.SetArgs(tt.args)
+		if tt.args == nil {
+			cmd.SetArgs([]string{})
+		}
+		if err := cmd.Execute(); err != nil {
+			t.Errorf("%q: %v", tt.args, err)
 		}
 	}
 }

@@ -24,8 +24,6 @@ type execFlags struct {
 
 func (e *execFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	// What stands behind the first argument belongs to the program.
-	f.SetInterspersed(false)
 	f.BoolVarP(&e.interactive, "interactive", "i", false, "pass this input on")
 	f.BoolVarP(&e.tty, "tty", "t", false, "give the program a terminal")
 	f.StringVarP(&e.user, "user", "u", "", "user inside: a name, or uid[:gid] (default: the template's)")
@@ -53,7 +51,10 @@ program cannot be executed; 127 it does not exist.`,
 		Args:              atLeast(1),
 		ValidArgsFunction: inv.completeSandbox,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			own, argv := dashed(args, 1)
+			own, argv, err := dashed(cmd, args, 1)
+			if err != nil {
+				return err
+			}
 			if len(argv) == 0 {
 				return usageError(cmd, errNoCommand)
 			}
@@ -160,9 +161,9 @@ func (k *keeper) Write(p []byte) (int, error) {
 }
 
 // startFailure gives errors of starting a program the exit codes that shells
-// have for them: what the daemon says about a program begins with "exec: ".
+// have for them: what the daemon says about a program begins with "exec: " behind its sandbox.
 func startFailure(err error) error {
-	_, about, ok := strings.Cut(err.Error(), "exec: ")
+	_, about, ok := strings.Cut(err.Error(), ": exec: ")
 	if !ok {
 		return err
 	}

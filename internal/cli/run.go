@@ -54,7 +54,10 @@ passed; 125 sandtree failed; 126 the program cannot be executed; 127 it does not
   sandtree run --memory 512M --cpus 1 -- python3 -c 'print("hello")'
   sandtree run --template debian --env CI=1 --rm -- make test`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, argv := dashed(args, 0)
+			_, argv, err := dashed(cmd, args, 0)
+			if err != nil {
+				return err
+			}
 			if len(argv) == 0 {
 				argv = loginShell
 			}

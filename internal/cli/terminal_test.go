@@ -151,8 +151,8 @@ func TestShellOnATerminal(t *testing.T) {
 	term.write("echo size $(stty size)\r")
 	term.await(`size 40 100`)
 	// ctrl-c goes to the program inside.
-	term.write("sleep 1000\r")
-	term.await(`sleep 1000\r\n`)
+	term.write("sh -c 'echo sl\"\"eeps; exec sleep 1000'\r")
+	term.await(`sleeps`)
 	term.write("\x03")
 	term.write("KEPT=yes; echo st''ill here\r")
 	term.await(`still here`)
