@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/image/erofs"
@@ -146,16 +147,20 @@ func run(ctx context.Context, st *store.Store, name, source string, opts Options
 	return tx.Commit(ctx, i.record)
 }
 
-// write adds a tree as the record's next layer.
+// write adds a tree as the record's next layer. If an equal one lies below
+// already (instructions that change nothing all give the same), that is left out:
+// overlayfs refuses one layer twice, and the upper hides all of the lower.
 func (i *importer) write(t *erofs.Tree) error {
 	l, err := i.AddLayer(i.ctx, func(f *os.File) error {
 		_, err := erofs.Write(i.ctx, f, t)
 		return err
 	})
-	if err == nil {
-		i.record.Layers = append(i.record.Layers, l)
+	if err != nil {
+		return err
 	}
-	return err
+	below := slices.DeleteFunc(i.record.Layers, func(b store.Layer) bool { return b == l })
+	i.record.Layers = append(below, l)
+	return nil
 }
 
 // directory makes one layer of a directory.

@@ -366,6 +366,20 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// TestEqualLayers has layers twice, which overlayfs would refuse.
+func TestEqualLayers(t *testing.T) {
+	st, _ := newStore(t)
+	nothing := pack(t)
+	again := pack(t, file("etc/motd", "hello"), file("etc/.wh.gone", ""))
+	layers := [][]byte{pack(t, file("etc/gone", "1"), file("etc/kept", "2")), nothing, again, nothing, pack(t, file("etc/gone", "3"), file("etc/motd", "4")), again, nothing}
+	r := must(image.Import(t.Context(), st, "n", writeLayout(t, newImage(t, runtime.GOARCH, types.OCILayer, layers...)), image.Options{}))(t)
+	flat := must(image.Import(t.Context(), st, "flat", writeLayout(t, newImage(t, runtime.GOARCH, types.OCILayer, layers...)), image.Options{Flatten: true}))(t)
+	if len(r.Layers) != 4 {
+		t.Errorf("%d layers", len(r.Layers))
+	}
+	erofstest.Diff(t, erofstest.Read(t, mount(t, st, r), nil), erofstest.Read(t, mount(t, st, flat), nil))
+}
+
 // TestBadSources: each gives a clear error and leaves nothing in the store.
 func TestBadSources(t *testing.T) {
 	layers := testLayers(t)
