@@ -153,21 +153,6 @@ func TestPipes(t *testing.T) {
 	expectRead(t, int(p.out[1].Fd()), "unread error")
 }
 
-// end kills the restored process and closes what this test has of it.
-func (v *restored) end() {
-	v.t.Helper()
-	if err := unix.Kill(v.pid, unix.SIGKILL); err != nil {
-		v.t.Fatal(err)
-	}
-	if _, err := unix.Wait4(v.pid, nil, unix.WALL, nil); err != nil {
-		v.t.Fatal(err)
-	}
-	for _, fd := range v.dups {
-		_ = unix.Close(fd)
-	}
-	v.dups = nil
-}
-
 func expectRead(t *testing.T, fd int, want string) {
 	t.Helper()
 	b := make([]byte, 4096)
