@@ -39,7 +39,8 @@ const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | u
 
 // Boot makes an incarnation with a PID 1 and no other process. Errors are of
 // kind Invalid for a root or name that can never work, Exhausted when a limit
-// was reached, else Internal; nothing is left behind.
+// was reached, Unavailable when the seed has ended, else Internal; nothing is
+// left behind.
 func (s *Seed) Boot(spec Spec) (_ *Incarnation, err error) {
 	if spec.Cgroup == nil || spec.Walls == nil {
 		unix.Close(spec.Root)
@@ -153,6 +154,8 @@ func (i *Incarnation) admit() error {
 func bootError(err error) error {
 	var call *tracee.CallError
 	switch {
+	case errors.Is(err, tracee.ErrGone):
+		return fault.New(fault.Unavailable, "boot: the seed or the new PID 1 was killed: %w", err)
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EUSERS):
 		return fault.New(fault.Exhausted, "boot: %w", err).
 			WithHint("raise the host's limit: see /proc/sys/user, /proc/sys/kernel/pid_max and the cgroup's pids.max and memory")

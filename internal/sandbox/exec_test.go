@@ -2,9 +2,11 @@ package sandbox_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sandtree/sandtree/internal/confine"
@@ -128,5 +130,33 @@ func TestLargeArgumentsArrive(t *testing.T) {
 	out, code := run(t, i, sandbox.Command{Argv: args, Env: []string{"X=" + strings.Repeat("b", 100<<10)}})
 	if code != 0 || out != "3000 102400\n" {
 		t.Errorf("%d: %q", code, out)
+	}
+}
+
+// Statuses reach their own waiters, however short the commands are and however
+// many orphans end meanwhile with numbers that are used again.
+func TestManyShortCommands(t *testing.T) {
+	i := boot(t)
+	var wg sync.WaitGroup
+	for user := range 8 {
+		wg.Go(func() {
+			for n := range 40 {
+				want := (user*40+n)%250 + 1
+				p, r, err := start(t, i, sandbox.Command{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("(true & true &); exit %d", want)}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Close()
+				<-p.Done()
+				if _, lost := p.Status(); lost || p.ExitCode() != want {
+					t.Errorf("exit %d, want %d", p.ExitCode(), want)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if out, _ := sh(t, i, "ps -e --no-headers | wc -l"); out != "4\n" { // PID 1, sh, ps, wc
+		t.Errorf("%s processes are left", out)
 	}
 }

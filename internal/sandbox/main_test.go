@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/linux/mount"
 	"github.com/sandtree/sandtree/internal/sandbox"
@@ -141,6 +142,9 @@ func (f *family) root(t testing.TB) int {
 func (f *family) group(t testing.TB, l cgroup.Limits) *cgroup.Group {
 	t.Helper()
 	g, err := f.parent.NewGroup(fmt.Sprint("g", f.groups.Add(1)), l)
+	if fault.Is(err, fault.Unsupported) {
+		t.Skip(err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
