@@ -1,6 +1,7 @@
 package descriptor
 
 import (
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,7 @@ func BenchmarkCapture(b *testing.B) {
 				b.Fatal(err)
 			}
 			proc := p.process()
+			proc.Numbers = numbers
 			proc.CloseOnExec = make([]bool, len(numbers))
 			var c Capturer
 			var files []*image.File
@@ -77,6 +79,8 @@ func BenchmarkOpen(b *testing.B) {
 			r.Files[i] = &image.File{Kind: image.Device, Path: "/dev/null", Mode: unix.S_IFCHR, Rdev: unix.Mkdev(1, 3)}
 		}
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	before := cpuTime(b)
 	for b.Loop() {
 		o, err := Open(r.Files, r.Terminals, target)

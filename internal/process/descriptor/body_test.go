@@ -227,6 +227,9 @@ func (p *target) capture(t testing.TB) (*Result, error) {
 	var r *Result
 	var err error
 	var c Capturer
+	if _, err := self(); err != nil { // stays open for good
+		t.Fatal(err)
+	}
 	before := openFDs(t)
 	stopped(t, []int{p.Process.Pid}, func() { r, err = c.Capture([]Process{p.process()}, p.env()) })
 	blobs := 0

@@ -25,8 +25,6 @@ type Capturer struct {
 
 	numbers []int
 	text    []byte
-
-	selfFD, selfInfo int // directories of this process's descriptors
 }
 
 // inode names an inode while something holds it.
@@ -47,9 +45,6 @@ type object struct {
 func (c *Capturer) Capture(in []Process, env Env) (*Result, error) {
 	c.reset(in, env)
 	defer c.release()
-	if err := c.openSelf(); err != nil {
-		return nil, err
-	}
 	for i := range in {
 		if err := c.list(i); err != nil {
 			return nil, err
@@ -94,7 +89,6 @@ func (c *Capturer) release() {
 		c.descriptions[i] = description{}
 	}
 	c.closeTerminals()
-	c.closeSelf()
 	c.descriptions, c.procs = c.descriptions[:0], nil
 }
 

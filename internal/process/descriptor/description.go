@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -47,8 +48,12 @@ func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 // that the kernel gives.
 func (c *Capturer) linkOf(d *description) (string, error) {
 	if d.link == "" {
+		dirs, err := self()
+		if err != nil {
+			return "", err
+		}
 		var b [unix.PathMax]byte
-		n, err := unix.Readlinkat(c.selfFD, strconv.Itoa(d.fd), b[:])
+		n, err := unix.Readlinkat(dirs.fd, strconv.Itoa(d.fd), b[:])
 		if err != nil {
 			return "", fmt.Errorf("name of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
 		}
@@ -60,34 +65,29 @@ func (c *Capturer) linkOf(d *description) (string, error) {
 // info reads /proc/self/fdinfo of a duplicate into the capturer's buffer,
 // where it is valid until the next call.
 func (c *Capturer) info(d *description) ([]byte, error) {
-	b, err := c.slurp(c.selfInfo, strconv.Itoa(d.fd))
+	dirs, err := self()
+	if err != nil {
+		return nil, err
+	}
+	b, err := c.slurp(dirs.info, strconv.Itoa(d.fd))
 	if err != nil {
 		return nil, fmt.Errorf("fdinfo of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
 	}
 	return b, nil
 }
 
-// openSelf opens the directories of this process's descriptors, which spares
-// most of the lookup of each.
-func (c *Capturer) openSelf() (err error) {
+// self opens the directories of this process's own descriptors, once for the
+// process's life: going by them spares most of the lookup of each.
+var self = sync.OnceValues(func() (dirs struct{ fd, info int }, err error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
-	if c.selfFD, err = unix.Open("/proc/self/fd", flags, 0); err == nil {
-		c.selfInfo, err = unix.Open("/proc/self/fdinfo", flags, 0)
+	if dirs.fd, err = unix.Open("/proc/self/fd", flags, 0); err == nil {
+		dirs.info, err = unix.Open("/proc/self/fdinfo", flags, 0)
 	}
 	if err != nil {
-		return fmt.Errorf("own descriptors in /proc: %w", err)
+		err = fmt.Errorf("own descriptors in /proc: %w", err)
 	}
-	return nil
-}
-
-func (c *Capturer) closeSelf() {
-	for _, fd := range []*int{&c.selfFD, &c.selfInfo} {
-		if *fd > 0 {
-			_ = unix.Close(*fd)
-		}
-		*fd = 0
-	}
-}
+	return dirs, err
+})
 
 // slurp reads a whole file of /proc into the capturer's buffer.
 func (c *Capturer) slurp(dir int, name string) ([]byte, error) {
