@@ -136,11 +136,6 @@ func (s *Sandboxes) recoverSessions(ctx context.Context, b *sandbox, f found) er
 	for _, state := range f.body.Sessions {
 		has[state.ID] = true
 		r, known := byKey[state.ID]
-		if known && r.Ended && r.Generation >= state.Generation {
-			// The earlier node did not come to say so.
-			_ = f.fam.client.Forget(ctx, control.SessionRequest{Sandbox: f.body.ID, Session: state.ID})
-			continue
-		}
 		if err := s.recoverSession(ctx, b, f, state, r, known); err != nil {
 			s.log.Error("take up session", "session", state.ID, "sandbox", f.body.ID, "error", err)
 		}
@@ -180,7 +175,7 @@ func (s *Sandboxes) recoverSession(ctx context.Context, b *sandbox, f found, sta
 		closeAll(files)
 		return err
 	case state.Ended && len(files) == 0:
-		se.Abandon(ctx, state.Generation, state.ExitCode, state.Reason)
+		se.Abandon(ctx, state.Generation, state.ExitCode, reason(r, state))
 		return nil
 	case reborn:
 		err = se.Rebirth(ctx, state, f.body.At, files)
@@ -188,9 +183,18 @@ func (s *Sandboxes) recoverSession(ctx context.Context, b *sandbox, f found, sta
 		err = se.Start(state, files)
 	}
 	if err == nil && state.Ended {
-		se.SetEnded(ctx, state.Generation, state.ExitCode, state.Reason)
+		// What it left in its pipes is still to be logged.
+		se.SetEnded(ctx, state.Generation, state.ExitCode, reason(r, state))
 	}
 	return err
+}
+
+// reason is why a session ended: as the record has it, if it does.
+func reason(r store.Session, state control.Session) string {
+	if r.Ended && r.Reason != "" {
+		return r.Reason
+	}
+	return state.Reason
 }
 
 // recoverCheckpoints makes the checkpoints' names agree with the tree.

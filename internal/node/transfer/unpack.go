@@ -86,9 +86,7 @@ func (r Root) unpackOne(ctx context.Context, dir string, owner *Owner, h *tar.He
 	case tar.TypeReg:
 		return r.write(ctx, req, content)
 	case tar.TypeSymlink:
-		req.Op, req.Target = control.FileSymlink, h.Linkname
-		_, _, err := r(ctx, req)
-		return 0, err
+		return 0, r.symlink(ctx, req, h.Linkname)
 	case tar.TypeLink:
 		f, err := r.Open(ctx, below(dir, h.Linkname))
 		if err != nil {
@@ -115,6 +113,20 @@ func (r Root) mkdir(ctx context.Context, dir string, req control.FileRequest) er
 	}
 	e, serr := r.Stat(ctx, req.Path, false)
 	if serr != nil || !isDir(e.Mode) {
+		return err
+	}
+	return nil
+}
+
+// symlink makes a symbolic link; an equal one that is there stays.
+func (r Root) symlink(ctx context.Context, req control.FileRequest, target string) error {
+	req.Op, req.Target = control.FileSymlink, target
+	_, _, err := r(ctx, req)
+	if !fault.Is(err, fault.Exists) {
+		return err
+	}
+	reply, _, rerr := r(ctx, control.FileRequest{Op: control.FileReadlink, Path: req.Path})
+	if rerr != nil || reply.Entry.Target != target {
 		return err
 	}
 	return nil
