@@ -113,7 +113,10 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, err erro
 	err = o.thread.do(func() (err error) {
 		o.live.Prepare()
 		e.family.window.enter()
-		capture, err = e.stand(b, o, c, arena, steps)
+		err = urgent(func() (err error) {
+			capture, err = e.stand(b, o, c, arena, steps)
+			return err
+		})
 		e.family.window.leave()
 		if err != nil {
 			return err
@@ -171,8 +174,15 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 		return nil, err
 	}
 	snapshot := make(chan error, 1)
-	go func() { snapshot <- errors.Join(failSnapshot.Hit(), e.family.store.Snapshot(o.upper, c.snapshot)) }()
-	capture, err := o.live.Capture(b.sessions.env(o.root), arena)
+	begun := false
+	capture, err := o.live.Capture(b.sessions.env(o.root), arena, func() {
+		begun = true
+		go func() {
+			snapshot <- urgent(func() error {
+				return errors.Join(failSnapshot.Hit(), e.family.store.Snapshot(o.upper, c.snapshot))
+			})
+		}()
+	})
 	if err == nil {
 		err = failCaptured.Hit()
 	}
@@ -186,9 +196,12 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 		}
 	}
 	steps.done("capture")
-	e2 := <-snapshot
+	var e2 error
+	if begun {
+		e2 = <-snapshot
+	}
 	steps.done("snapshot")
-	if err != nil && e2 == nil { // the files of nothing
+	if err != nil && begun && e2 == nil { // the files of nothing
 		_ = e.family.store.Remove(c.snapshot)
 	}
 	if err == nil && e2 != nil {

@@ -195,4 +195,3 @@ func report(b *testing.B, name string, d []time.Duration) {
 		b.ReportMetric(us(percentile(d, .99)), name+"-p99-us")
 	}
 }
-

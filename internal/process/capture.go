@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,8 +51,10 @@ func (l *Live) Prepare() {
 // would be taken for unchanged by the next one. The tree is the same as before
 // in any case.
 //
-// Pages are copied into the arena, which the result refers to.
-func (l *Live) Capture(env descriptor.Env, arena *memory.Arena) (*Capture, error) {
+// Pages are copied into the arena, which the result refers to. From the call of
+// files on, which must not wait, files are neither opened nor looked at: a
+// snapshot of them can be taken beside.
+func (l *Live) Capture(env descriptor.Env, arena *memory.Arena, files func()) (*Capture, error) {
 	c := &Capture{Tree: &image.Tree{}, Deltas: map[int]*memory.Delta{}, backings: map[vmaKey]int{}}
 	last := time.Now()
 	stage := func(name string) {
@@ -75,14 +78,15 @@ func (l *Live) Capture(env descriptor.Env, arena *memory.Arena) (*Capture, error
 	if err := l.listDescriptors(); err != nil {
 		return nil, err
 	}
-	if err := l.readInside(); err != nil {
-		return nil, err
-	}
-	stage("inside")
 	if err := l.readDescriptors(c, env); err != nil {
 		return nil, err
 	}
 	stage("descriptors")
+	files()
+	if err := l.readInside(); err != nil {
+		return nil, err
+	}
+	stage("inside")
 	if c.Tree.Shared, err = l.readShared(); err != nil {
 		return nil, err
 	}
@@ -169,6 +173,7 @@ func (l *Live) listDescriptors() (err error) {
 func (l *Live) readDescriptors(c *Capture, env descriptor.Env) error {
 	in := make([]descriptor.Process, len(l.order))
 	for i, p := range l.order {
+		p.closeOnExec = slices.Grow(p.closeOnExec[:0], len(p.numbers))[:len(p.numbers)] // asked later
 		in[i] = descriptor.Process{
 			HostPID: p.host, PID: p.pid, PIDFD: p.pidfd, Comm: p.stat.comm,
 			Group: p.stat.group, Terminal: ptsNumber(p.stat.terminal),

@@ -3,6 +3,7 @@ package process
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -142,7 +143,6 @@ func (l *Live) askAll() error {
 // askDescriptors asks which descriptors are closed by execve(2). /proc tells a
 // wrong answer for those that came from TIOCGPTPEER.
 func (l *Live) askDescriptors(p *liveProcess) error {
-	p.closeOnExec = p.closeOnExec[:0]
 	for at := 0; at < len(p.numbers); at += int(fdsAtOnce) {
 		part := p.numbers[at:min(len(p.numbers), at+int(fdsAtOnce))]
 		b := tracee.NewBatchIn(areaOf(insideFDs, insideFDs+fdsAtOnce*64, insideEnd))
@@ -153,8 +153,14 @@ func (l *Live) askDescriptors(p *liveProcess) error {
 		if err := p.threads[0].tracee.Run(b); err != nil {
 			return l.injectError(p, err)
 		}
-		for _, r := range refs {
-			p.closeOnExec = append(p.closeOnExec, b.Value(r)&unix.FD_CLOEXEC != 0)
+		for i, r := range refs {
+			p.closeOnExec[at+i] = b.Value(r)&unix.FD_CLOEXEC != 0
+		}
+	}
+	for i := range p.image.Descriptors {
+		d := &p.image.Descriptors[i]
+		if k, ok := slices.BinarySearch(p.numbers, d.Number); ok {
+			d.CloseOnExec = p.closeOnExec[k]
 		}
 	}
 	return nil

@@ -40,7 +40,8 @@ type Output struct {
 	bytes []byte
 }
 
-// Bytes returns what the memory held after the batch ran; nil before.
+// Bytes returns what the memory held after the batch ran, until it runs again;
+// nil before.
 func (o *Output) Bytes() []byte { return o.bytes }
 
 // Batch is a list of system calls for another process. The zero value is not
@@ -58,6 +59,8 @@ type Batch struct {
 	kids    *children
 	outputs *[]*Output
 	err     *error
+	got     []op   // buffers for what is read back,
+	read    []byte // kept since a batch may run again
 }
 
 // children are the operations of forked children, and theirs.

@@ -47,21 +47,42 @@ func (b *Batch) collect(pid int) error {
 	if err := b.results(pid); err != nil {
 		return err
 	}
-	for _, o := range *b.outputs {
-		if o.bytes == nil {
-			o.bytes = make([]byte, o.size)
-		}
-		if err := procmem.Read(pid, uint64(o.Ptr), o.bytes); err != nil {
-			return err
-		}
+	if err := b.readOutputs(pid); err != nil {
+		return err
 	}
 	return b.firstError()
+}
+
+// readOutputs reads everything from the first output to the last at once:
+// calls cost more than bytes here.
+func (b *Batch) readOutputs(pid int) error {
+	out := *b.outputs
+	if len(out) == 0 {
+		return nil
+	}
+	first, last := out[0], out[len(out)-1]
+	start := uint64(first.Ptr)
+	size := int(uint64(last.Ptr)-start) + last.size
+	if cap(b.read) < size {
+		b.read = make([]byte, size)
+	}
+	if err := procmem.Read(pid, start, b.read[:size]); err != nil {
+		return err
+	}
+	for _, o := range out {
+		at := int(uint64(o.Ptr) - start)
+		o.bytes = b.read[at : at+o.size : at+o.size]
+	}
+	return nil
 }
 
 // results reads back what the calls returned and nothing else: arguments keep
 // what this side queued.
 func (b *Batch) results(pid int) error {
-	got := make([]op, len(b.ops))
+	if cap(b.got) < len(b.ops) {
+		b.got = make([]op, len(b.ops))
+	}
+	got := b.got[:len(b.ops)]
 	if err := procmem.Read(pid, b.base, opBytes(got)); err != nil {
 		return err
 	}

@@ -203,6 +203,9 @@ func TestEightUsersOfOneStub(t *testing.T) {
 		}()
 	}
 	wg.Wait()
+	if err := s.Do(NewBatch()); err != nil { // it reaps before it serves
+		t.Fatal(err)
+	}
 	if kids, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", s.PID(), s.PID())); err != nil || len(kids) != 0 {
 		t.Errorf("children left: %q %v", kids, err)
 	}
