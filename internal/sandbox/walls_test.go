@@ -220,6 +220,27 @@ func TestCommandsAreConfined(t *testing.T) {
 	}
 }
 
+func TestSetuidProgramsByPolicy(t *testing.T) {
+	setuid, err := confine.New(confine.Policy{Setuid: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		walls *confine.Walls
+		want  string
+	}{{home(t).walls, "1000 1\n"}, {setuid, "0 0\n"}} {
+		i := boot(t, func(s *sandbox.Spec) { s.Walls = c.walls })
+		sh(t, i, "cp /usr/bin/id /id; chmod 4755 /id")
+		out, _ := run(t, i, sandbox.Command{
+			Argv: []string{"sh", "-c", "echo $(/id -u) $(sed -n 's/NoNewPrivs:.//p' /proc/self/status)"},
+			User: sandbox.User{User: confine.User{UID: 1000, GID: 1000}},
+		})
+		if out != c.want {
+			t.Errorf("%q, want %q", out, c.want)
+		}
+	}
+}
+
 func TestNamespacesAreTheirOwn(t *testing.T) {
 	a, b := boot(t), boot(t)
 	for _, k := range []namespace.Kind{namespace.User, namespace.PID, namespace.Mount, namespace.Network, namespace.IPC, namespace.UTS, namespace.Cgroup, namespace.TimeForChildren} {

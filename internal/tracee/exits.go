@@ -3,6 +3,7 @@ package tracee
 import (
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,8 @@ type Init struct {
 	file    *os.File // a duplicate of the control socket, read through the runtime's poller
 	done    chan struct{}
 	batches chan []int // descriptors that came with the answer to a batch
+	closing chan struct{}
+	once    sync.Once // closes closing
 }
 
 // NewInit starts to take the reports of a stub that has said hello and been
@@ -32,7 +35,7 @@ func NewInit(s *Server, onExit func(pid int, status unix.WaitStatus)) (*Init, er
 	if err != nil {
 		return nil, fmt.Errorf("control socket of process %d: %w", s.pid, err)
 	}
-	i := &Init{s: s, file: os.NewFile(uintptr(fd), "control socket"), done: make(chan struct{}), batches: make(chan []int)}
+	i := &Init{s: s, file: os.NewFile(uintptr(fd), "control socket"), done: make(chan struct{}), batches: make(chan []int), closing: make(chan struct{})}
 	conn, err := i.file.SyscallConn()
 	if err != nil {
 		i.file.Close()
@@ -64,8 +67,13 @@ func (i *Init) listen(conn syscall.RawConn, onExit func(int, unix.WaitStatus)) {
 			onExit(r.pid, r.status)
 			continue
 		}
-		i.batches <- fds
-		fds = nil
+		select {
+		case i.batches <- fds:
+			fds = nil
+		case <-i.closing: // and nobody waits for the answer
+			closeAll(fds)
+			return
+		}
 	}
 }
 
@@ -96,6 +104,7 @@ func (i *Init) DoReceive(b *Batch, n int, fds ...int) ([]int, error) {
 // Close ends the conversation: the stub exits, and its whole pid namespace
 // with it.
 func (i *Init) Close() error {
+	i.once.Do(func() { close(i.closing) })
 	err := unix.Shutdown(i.s.sock, unix.SHUT_RDWR)
 	<-i.done
 	i.file.Close()
