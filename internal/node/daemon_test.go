@@ -65,7 +65,6 @@ type daemon struct {
 	families map[string]*testFamily
 	peer     *wire.Peer
 	node     *exec.Cmd
-	ready    chan struct{}
 }
 
 type testFamily struct {
@@ -78,6 +77,12 @@ type testFamily struct {
 // start starts a daemon with a template "debian" in its store.
 func start(t *testing.T) (*daemon, *client.Client) {
 	t.Helper()
+	return startIn(t, func(string) {})
+}
+
+// startIn starts a daemon in a directory that prepare is called with first.
+func startIn(t *testing.T, prepare func(dir string)) (*daemon, *client.Client) {
+	t.Helper()
 	if !isRoot() {
 		t.Skip("owners of files need root")
 	}
@@ -86,6 +91,7 @@ func start(t *testing.T) (*daemon, *client.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	prepare(dir)
 	d := &daemon{t: t, dir: dir, socket: filepath.Join(dir, "api.sock"), families: map[string]*testFamily{}}
 	for _, sub := range []string{"node", "images", "sessions", "pool"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
@@ -107,6 +113,8 @@ func start(t *testing.T) (*daemon, *client.Client) {
 	if d.listener, err = l.(*net.UnixListener).File(); err != nil {
 		t.Fatal(err)
 	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
 	t.Cleanup(d.stop)
 	d.startNode()
 	c, err := client.Dial(d.socket)
@@ -272,6 +280,7 @@ func (d *daemon) stop() {
 	for _, id := range ids {
 		d.end(id)
 	}
+	d.listener.Close()
 	if left, _ := os.ReadDir(filepath.Join(d.dir, "pool")); len(left) > 0 {
 		d.t.Errorf("supervisors left %v", left)
 	}
