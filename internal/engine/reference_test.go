@@ -152,6 +152,9 @@ func BenchmarkCheckpoint(b *testing.B) {
 		r.python.ask("dirty(512, 10)", "= ")
 		c := h.checkpoint(r.box)
 		frozen = append(frozen, time.Duration(c.FrozenNS))
+		if c.FrozenNS > 15e6 {
+			b.Logf("%d us: %v", c.FrozenNS/1000, c.StageNS)
+		}
 		for k, v := range c.StageNS {
 			stages[k] = append(stages[k], time.Duration(v))
 		}

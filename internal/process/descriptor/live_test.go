@@ -207,13 +207,6 @@ sys.stdin.read()`)
 	expectRead(t, v.fd(50), "before\r\n")
 }
 
-func TestLockedInodes(t *testing.T) {
-	got := lockedInodes([]byte("1: POSIX  ADVISORY  WRITE 1234 08:01:12345 0 EOF\n1: -> POSIX  ADVISORY  READ 99 00:2b:7 0 9\n2: FLOCK ADVISORY WRITE -1 <none>:0 0 EOF\nnonsense\n"))
-	if len(got) != 2 || !got[12345] || !got[7] {
-		t.Errorf("%v", got)
-	}
-}
-
 func TestField(t *testing.T) {
 	text := []byte("pos:\t12\nflags:\t0100002\nposx:\t3\nlock:\t1: FLOCK  ADVISORY  WRITE 5 00:1:2 0 EOF\n")
 	for name, want := range map[string]string{"pos": "12", "flags": "0100002", "lock": "1: FLOCK  ADVISORY  WRITE 5 00:1:2 0 EOF"} {

@@ -11,28 +11,13 @@ import (
 )
 
 // examineLocks refuses files that are locked through a captured description
-// or by its process. /proc/locks is read once; fdinfo, which is exact, only
-// for files whose inode number is in it.
+// or by its process. It asks the fdinfo of each: reading /proc/locks makes the
+// kernel wait for a grace period of RCU, 10 ms and more.
 func (c *Capturer) examineLocks() error {
-	files := false
-	for i := range c.descriptions {
-		files = files || c.lockable(&c.descriptions[i])
-	}
-	if !files {
-		return nil
-	}
-	text, err := c.slurp(unix.AT_FDCWD, "/proc/locks")
-	if err != nil {
-		return fmt.Errorf("locks: %w", err)
-	}
-	if len(text) == 0 {
-		return nil
-	}
-	locked := lockedInodes(text)
 	for p := range c.tables {
 		for _, t := range c.tables[p] {
 			d := &c.descriptions[t.File]
-			if !c.lockable(d) || !locked[d.stat.Ino] {
+			if !c.lockable(d) {
 				continue
 			}
 			if err := c.refuseLocked(p, t.Number, d); err != nil {
@@ -72,20 +57,4 @@ func lockName(line string) string {
 		return string(f[1]) + " " + string(f[3])
 	}
 	return line
-}
-
-// lockedInodes are the inode numbers in the text of /proc/locks (proc(5)).
-func lockedInodes(text []byte) map[uint64]bool {
-	m := map[uint64]bool{}
-	for line := range bytes.Lines(text) {
-		for _, f := range bytes.Fields(line) {
-			if bytes.Count(f, []byte{':'}) != 2 {
-				continue
-			}
-			if n, err := strconv.ParseUint(string(f[bytes.LastIndexByte(f, ':')+1:]), 10, 64); err == nil {
-				m[n] = true
-			}
-		}
-	}
-	return m
 }

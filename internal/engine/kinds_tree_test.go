@@ -1,0 +1,307 @@
+package engine_test
+
+import "testing"
+
+func TestKindsOfProcesses(t *testing.T) {
+	playAll(t, []scene{
+		{
+			name: "children and grandchildren",
+			setup: `
+def sleeper():
+    while True: time.sleep(1000)
+def parent():
+    for _ in range(2): child(sleeper)
+    sleeper()
+kids = [child(parent) for _ in range(3)]
+def below(p): return [int(x) for x in open('/proc/%d/task/%d/children' % (p, p)).read().split()]
+until(lambda: all(len(below(k)) == 2 for k in kids))
+tree = {k: below(k) for k in kids}
+last = child(lambda: os._exit(0)); os.waitpid(last, 0)
+`,
+			peek: `
+same({k: below(k) for k in kids}, tree)
+same(below(os.getpid()), kids)
+for k in kids: same(stat(k)['group'], os.getpgid(0))
+`,
+			check: `
+new = child(sleeper)
+if new <= last: raise Exception('pid %d is not above %d' % (new, last))
+os.kill(new, 9); same(os.waitpid(new, 0), (new, 9))
+os.kill(tree[kids[0]][0], 15)
+os.kill(kids[1], 10); same(os.waitpid(kids[1], 0), (kids[1], 10))
+for g in tree[kids[1]]: same(stat(g)['parent'], 1)
+os.kill(kids[2], 9); same(os.wait(), (kids[2], 9))
+`,
+			spoil: `
+for k in list(tree):
+    try: os.kill(k, 9); os.waitpid(k, 0)
+    except OSError: pass
+`,
+		},
+		{
+			name: "orphans of dead sessions",
+			setup: `
+pids = []
+for i in range(3): # their session's leader has ended
+    o = subprocess.run(['setsid', 'bash', '-c', 'sleep 1000 >/dev/null & echo $$ $!; (sleep 1000 > /dev/null & echo $!)'], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    w = [int(x) for x in o.stdout.split()]
+    pids.append((w[0], w[1], w[2]))
+# an orphan whose session's leader, this program, lives
+o = subprocess.run(['bash', '-c', 'sleep 1000 > /dev/null & echo $!'], stdout=subprocess.PIPE)
+mine = int(o.stdout)
+# a tree below an orphan of a dead session, with groups of its own
+o = subprocess.run(['setsid', 'bash', '-c', '(set -m; bash -c "sleep 1000 > /dev/null & echo \\$!; exec sleep 1001 >/dev/null" & echo $!; exec >/dev/null; wait) & sleep 0.3'], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+deep = [int(x) for x in o.stdout.split()]
+same(len(deep), 2)
+until(lambda: all(stat(p)['parent'] for p in deep))
+def state(): return [(stat(p)['session'], stat(p)['group'], stat(p)['parent']) for p in deep]
+was = state()
+`,
+			peek: `
+for leader, a, b in pids:
+    if os.path.exists('/proc/%d' % leader): raise Exception('leader %d lives' % leader)
+    for p in (a, b):
+        s = stat(p); same((s['parent'], s['session'], s['group']), (1, leader, leader))
+s = stat(mine); same((s['parent'], s['session']), (1, os.getsid(0)))
+same(state(), was)
+`,
+			check: `
+for leader, a, b in pids:
+    os.killpg(leader, 9)
+    until(lambda: not os.path.exists('/proc/%d' % a) and not os.path.exists('/proc/%d' % b), 'end of %d' % a)
+`,
+			spoil: `
+for leader, a, b in pids:
+    for p in (a, b):
+        try: os.kill(p, 9)
+        except OSError: pass
+os.kill(mine, 9)
+`,
+		},
+		{
+			name: "groups of dead leaders",
+			setup: `
+def first():
+    os.setpgid(0, 0)
+    b = child(lambda: time.sleep(1000)); c = child(lambda: time.sleep(1000))
+    os.write(w, b'%d %d\n' % (b, c))
+    os._exit(0)
+groups = []
+for _ in range(2):
+    r, w = os.pipe()
+    leader = child(first); os.waitpid(leader, 0)
+    groups.append((leader, [int(x) for x in os.read(r, 100).split()]))
+    os.close(r); os.close(w)
+# one whose leader is a zombie
+r, w = os.pipe(); zombie = child(first); zkids = [int(x) for x in os.read(r, 100).split()]
+os.close(r); os.close(w)
+until(lambda: stat(zombie)['state'] == 'Z')
+# a pipeline whose first command has ended, below a shell with job control
+shell = subprocess.Popen(['bash', '-mc', 'true | sleep 1000 & echo $!; wait'], stdout=subprocess.PIPE)
+sleep = int(shell.stdout.readline())
+until(lambda: not os.path.exists('/proc/%d' % stat(sleep)['group']) or stat(stat(sleep)['group'])['state'] == 'Z')
+sgroup = stat(sleep)['group']
+`,
+			peek: `
+for leader, ps in groups:
+    for p in ps: same(stat(p)['group'], leader)
+    same(os.path.exists('/proc/%d' % leader), False)
+same(stat(zombie)['state'], 'Z')
+for p in zkids: same(stat(p)['group'], zombie)
+same(stat(sleep)['group'], sgroup)
+`,
+			check: `
+for leader, ps in groups: os.killpg(leader, 9)
+os.killpg(zombie, 9)
+until(lambda: not any(os.path.exists('/proc/%d' % p) for _, ps in groups for p in ps))
+same(os.waitpid(zombie, 0), (zombie, 0))
+os.killpg(sgroup, 15)
+same(shell.wait(), 0)
+`,
+			spoil: `
+for leader, ps in groups:
+    for p in ps:
+        try: os.kill(p, 9)
+        except OSError: pass
+try: os.kill(sleep, 9)
+except OSError: pass
+`,
+		},
+		{
+			name: "zombies",
+			setup: `
+count = [0]
+def chld(*a): count[0] += 1
+signal.signal(signal.SIGCHLD, chld)
+ends = []
+for code in (0, 1, 7, 255): ends.append((child(lambda: os._exit(code)), code << 8))
+for sig in (9, 15, 6, 11, 1):
+    def die():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if sig not in (9,): signal.signal(sig, signal.SIG_DFL)
+        os.kill(os.getpid(), sig)
+    ends.append((child(die), sig))
+def named():
+    libc.prctl(15, b'a zombie', 0, 0, 0); os._exit(3)
+ends.append((child(named), 3 << 8))
+until(lambda: all(stat(p)['state'] == 'Z' for p, _ in ends), 'zombies')
+time.sleep(0.05); had = count[0]
+`,
+			peek: `
+for p, _ in ends: same(stat(p)['state'], 'Z')
+time.sleep(0.01)
+same(count[0], had, 'SIGCHLD')
+same(status(ends[-1][0], 'Name'), 'a zombie')
+`,
+			check: `
+for p, st in ends[:4]: same(os.waitpid(p, 0), (p, st))
+got = dict(os.wait() for _ in ends[4:])
+same(got, {p: st for p, st in ends[4:]})
+try: os.wait(); raise Exception('another child')
+except ChildProcessError: pass
+`,
+			spoil: `
+for p, _ in ends:
+    try: os.waitpid(p, 0)
+    except OSError: pass
+`,
+		},
+		{
+			name: "stopped processes",
+			setup: `
+count = [0]
+def chld(*a): count[0] += 1
+signal.signal(signal.SIGCHLD, chld)
+def work():
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    n = 0
+    while True: n += 1; time.sleep(0.001)
+def threads():
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for _ in range(3): threading.Thread(target=work).start()
+    work()
+a, b, c, d = child(work), child(work), child(threads), child(work)
+time.sleep(0.1)
+for p in (a, b, c): os.kill(p, signal.SIGSTOP)
+os.kill(d, signal.SIGTSTP)
+for p in (a, b, c, d): until(lambda: stat(p)['state'] == 'T', 'stop')
+same(os.waitpid(a, os.WUNTRACED)[1], 0x137f)
+time.sleep(0.05); had = count[0]
+`,
+			peek: `
+for p in (a, b, c, d): same(stat(p)['state'], 'T')
+time.sleep(0.01)
+same(count[0], had, 'SIGCHLD')
+same(os.waitpid(a, os.WUNTRACED|os.WNOHANG), (0, 0), 'a second report')
+`,
+			check: `
+same(os.waitpid(b, os.WUNTRACED|os.WNOHANG), (b, 0x137f))
+same(os.waitpid(d, os.WUNTRACED|os.WNOHANG), (d, 0x147f))
+for p in (a, b, c, d):
+    os.kill(p, signal.SIGCONT)
+    until(lambda: stat(p)['state'] in 'SR', 'continue')
+    same(os.waitpid(p, os.WCONTINUED), (p, 0xffff))
+time.sleep(0.02)
+for p in (a, b, c, d): same(stat(p)['state'] in 'SR', True)
+for p in (a, b, c, d):
+    os.kill(p, 9); same(os.waitpid(p, 0), (p, 9))
+`,
+			spoil: `
+for p in (a, b, c, d):
+    try: os.kill(p, 9)
+    except OSError: pass
+`,
+		},
+		{
+			name: "sessions of children",
+			setup: `
+def leader():
+    os.setsid()
+    child(lambda: time.sleep(1000))
+    time.sleep(1000)
+def terminal():
+    os.setsid()
+    m, s = os.openpty()
+    import fcntl, termios
+    fcntl.ioctl(s, termios.TIOCSCTTY, 0)
+    k = child(lambda: (os.setpgid(0, 0), time.sleep(1000)))
+    try: os.setpgid(k, k)
+    except OSError: pass
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    os.tcsetpgrp(s, k)
+    os.write(w, b'%d\n' % k)
+    time.sleep(1000)
+plain = child(leader)
+r, w = os.pipe(); term = child(terminal); fg = int(os.read(r, 20))
+until(lambda: stat(plain)['session'] == plain)
+grand = int(open('/proc/%d/task/%d/children' % (plain, plain)).read())
+state = lambda: [stat(p) | {'state': ''} for p in (plain, grand, term, fg)]
+was = state()
+same(was[2]['foreground'], fg)
+`,
+			peek: `same(state(), was)`,
+			check: `
+os.kill(term, 9); same(os.waitpid(term, 0), (term, 9)) # hangs up its foreground group
+until(lambda: not os.path.exists('/proc/%d' % fg), 'hang up')
+os.killpg(plain, 15); same(os.waitpid(plain, 0), (plain, 15))
+`,
+			spoil: `
+for p in (plain, grand, fg, term):
+    try: os.kill(p, 9)
+    except OSError: pass
+`,
+		},
+	})
+}
+
+// A shell on a terminal has its jobs after rollback, running and stopped, and
+// brings them back and forth.
+func TestKindsOfJobs(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	x := h.exec(box, true, "bash", "--norc", "--noprofile", "-i")
+	x.say("stty -echo; echo begin")
+	x.until("begin")
+	x.say("sleep 1000 & sleep 2000 & kill -STOP %2; v=kept; true | sleep 3000 &")
+	x.ask("sleep 0.2; echo on", "on")
+	c := h.checkpoint(box)
+	jobs := func(x *talk, when string) {
+		t.Helper()
+		x.say("jobs; echo end of jobs")
+		for _, want := range []string{"[1]", "[2]+  Stopped", "[3]-  Running"} {
+			if got := x.until(want); want == "[1]" && got == "" {
+				t.Errorf("%s: %q", when, got)
+			}
+		}
+		x.until("end of jobs")
+	}
+	jobs(x, "live")
+	x.ask("kill -KILL %1 %2 %3; v=lost; wait; echo gone", "gone")
+	for i := range 2 {
+		_, ss := h.rollback(box, c.ID)
+		x = ss[x.id]
+		jobs(x, "rolled back")
+		if got := x.ask("echo v=$v", "v="); got != "kept" {
+			t.Errorf("v is %q", got)
+		}
+		if i == 1 {
+			c = h.checkpoint(box)
+		}
+		x.say("fg %2")
+		x.until("sleep 2000")
+		x.sayRaw("\x1a")
+		x.until("[2]+  Stopped")
+		x.ask("bg %2; echo on", "on")
+		x.ask("jobs -r | wc -l", "3")
+		x.say("fg %1")
+		x.until("sleep 1000")
+		x.sayRaw("\x03")
+		x.ask("echo status $?", "status 130")
+		x.ask("kill %2; wait %2; echo status $?", "status 143")
+		x.ask("jobs -r | wc -l", "1")
+	}
+	for _, f := range h.fork(box, c.ID, 2) {
+		y := h.adopt(f, x.id)
+		jobs(y, "forked")
+	}
+}
