@@ -5,8 +5,8 @@
 // One sandbox holds a warm test process that has pytest and the project
 // imported. A node of the search is a checkpoint of it, process included: a
 // patch is tried on it, scored, and undone by a rollback; what helped is kept
-// as a checkpoint below, and the most promising are forked into sandboxes of
-// their own and searched further. At the end the demo prints the tree, what
+// as a checkpoint below, and the most promising, wherever in the tree, are
+// forked into sandboxes of their own and searched further. At the end the demo prints the tree, what
 // the time went to, and what the same search costs when every node is made by
 // a fresh start.
 package main
@@ -42,8 +42,8 @@ func run(ctx context.Context) (err error) {
 		socket   = flag.String("socket", "", "the daemon's API socket")
 		template = flag.String("template", "debian", "template with python3 and pytest")
 		project  = flag.String("project", "", "directory with sqlparse/ of 0.5.0 and tests/ of 0.5.1")
-		width    = flag.Int("width", 2, "how many nodes of a level are searched further")
-		short    = flag.Bool("short", false, "a search of a minute or less: fewer candidates, one node a level")
+		width    = flag.Int("width", 2, "how many nodes are searched at a time")
+		short    = flag.Bool("short", false, "a search of a minute or less: fewer candidates, one node at a time")
 		samples  = flag.Int("samples", 3, "for how many nodes the fresh start is measured")
 	)
 	flag.Parse()

@@ -28,7 +28,7 @@ type node struct {
 type search struct {
 	c          *client.Client
 	lab        lab
-	width      int
+	width      int // nodes searched at a time
 	candidates []candidate
 
 	root    *node
@@ -50,8 +50,11 @@ type times struct {
 	wall                       time.Duration
 }
 
-// run searches level by level until all tests pass or nothing helps any more,
-// and returns the best node.
+// maxSteps bounds a search that finds nothing.
+const maxSteps = 40
+
+// run searches the best nodes first, a few at a time, until all tests pass or
+// nothing is left to search, and returns the best node.
 func (s *search) run(ctx context.Context) (*node, error) {
 	begin := time.Now()
 	b, err := s.lab.open(ctx)
@@ -72,54 +75,53 @@ func (s *search) run(ctx context.Context) (*node, error) {
 	defer func() { s.times.wall = time.Since(begin) }()
 
 	best := s.root
-	for level := []*node{s.root}; len(level) > 0; {
-		found, err := s.expandAll(ctx, level)
+	seen := map[string]bool{"": true}
+	open := []*node{s.root} // kept and not searched yet, best first
+	for step := 1; len(open) > 0 && step <= maxSteps && len(best.reply.Failed) > 0; step++ {
+		now := open[:min(len(open), s.width)]
+		open = open[len(now):]
+		if err := s.branch(ctx, now); err != nil {
+			return nil, err
+		}
+		found, err := s.expandAll(ctx, now)
 		if err != nil {
 			return nil, err
 		}
-		if len(found) == 0 {
-			break
+		for _, n := range found {
+			// The same patches in another order are the same state.
+			if key := n.setText(); !seen[key] {
+				seen[key] = true
+				open = append(open, n)
+			}
+			if worse(best, n) {
+				best = n
+			}
 		}
-		if worse(best, found[0]) {
-			best = found[0]
-		}
-		fmt.Printf("level %d: %d promising; best: %d pass, %d fail with %s\n", found[0].depth(), len(found), best.reply.Passed, len(best.reply.Failed), best.pathText())
-		if len(best.reply.Failed) == 0 {
-			break
-		}
-		level = found[:min(len(found), s.width)]
-		if err := s.branch(ctx, level); err != nil {
-			return nil, err
-		}
+		slices.SortStableFunc(open, func(a, b *node) int { return cmp.Compare(len(a.reply.Failed), len(b.reply.Failed)) })
+		fmt.Printf("step %d: %d nodes tried, %d worth searching; best: %d fail with %s\n",
+			step, s.times.nodes, len(open), len(best.reply.Failed), best.pathText())
 	}
 	return best, nil
 }
 
-// expandAll tries all candidates on all nodes of a level, each node in its own
-// sandbox at the same time, and returns the promising children, best first.
-func (s *search) expandAll(ctx context.Context, level []*node) ([]*node, error) {
-	errs := make([]error, len(level))
+// expandAll tries all candidates on some nodes, each node in its own sandbox
+// at the same time, and returns the promising children.
+func (s *search) expandAll(ctx context.Context, nodes []*node) ([]*node, error) {
+	errs := make([]error, len(nodes))
 	var wg sync.WaitGroup
-	for i, n := range level {
+	for i, n := range nodes {
 		wg.Go(func() { errs[i] = s.expand(ctx, n) })
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
 	var found []*node
-	seen := map[string]bool{}
-	for _, n := range level {
+	for _, n := range nodes {
 		for _, c := range n.children {
-			// The same patches in another order are the same state.
-			if key := c.setText(); c.checkpoint != nil && !seen[key] {
-				seen[key] = true
+			if c.checkpoint != nil {
 				found = append(found, c)
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b *node) int { return cmp.Compare(len(a.reply.Failed), len(b.reply.Failed)) })
-	return found, nil
+	return found, errors.Join(errs...)
 }
 
 // expand tries each candidate on a node: apply, score, keep it if it breaks
@@ -196,10 +198,13 @@ func (s *search) back(ctx context.Context, n *node) error {
 	return err
 }
 
-// branch gives nodes sandboxes of their own, forked from their checkpoints,
+// branch gives nodes that have none sandboxes of their own, forked from their checkpoints,
 // in which each node's own checkpoint is the root of what follows.
-func (s *search) branch(ctx context.Context, level []*node) error {
-	for _, n := range level {
+func (s *search) branch(ctx context.Context, nodes []*node) error {
+	for _, n := range nodes {
+		if n.bench != nil {
+			continue // the root
+		}
 		begin := time.Now()
 		made, err := n.checkpoint.Fork(ctx, 1)
 		if err != nil {
