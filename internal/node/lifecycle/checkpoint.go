@@ -285,7 +285,7 @@ func (s *Sandboxes) letGo(b *sandbox) {
 	b.ended = nil
 	b.recMu.Unlock()
 	for _, e := range waiting {
-		s.sessionEnded(e)
+		s.endSession(e)
 	}
 }
 
@@ -358,6 +358,7 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 			if err != nil {
 				s.undo(k)
 			}
+			s.letGo(k)
 			k.mu.Unlock()
 		}
 	}()
@@ -375,6 +376,7 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 		rec.Hostname = hostname(rec)
 		k := newSandbox(rec, fam)
 		k.mu.Lock()
+		k.hold() // until its sessions are known
 		if err := s.add(ctx, k); err != nil {
 			k.mu.Unlock()
 			return f, err

@@ -9,8 +9,43 @@ import (
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
+// later puts a report off if this node is still taking up what it found: who
+// it is about may not be known yet.
+func (s *Sandboxes) later(report func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready {
+		return false
+	}
+	s.early = append(s.early, report)
+	return true
+}
+
+// listen handles the reports that were put off, and no longer puts any off.
+func (s *Sandboxes) listen() {
+	for {
+		s.mu.Lock()
+		early := s.early
+		s.early = nil
+		s.ready = len(early) == 0
+		s.mu.Unlock()
+		if len(early) == 0 {
+			return
+		}
+		for _, report := range early {
+			report()
+		}
+	}
+}
+
 // sessionEnded takes a supervisor's report.
 func (s *Sandboxes) sessionEnded(e control.Session) {
+	if !s.later(func() { s.endSession(e) }) {
+		s.endSession(e)
+	}
+}
+
+func (s *Sandboxes) endSession(e control.Session) {
 	s.mu.Lock()
 	b := s.live[e.Sandbox]
 	s.mu.Unlock()
@@ -19,34 +54,67 @@ func (s *Sandboxes) sessionEnded(e control.Session) {
 	}
 	b.recMu.Lock()
 	if b.rolling {
-		// Whether it is over is known when the rollback is.
+		// Whether it is over, or known, is seen when the body is there.
 		b.ended = append(b.ended, e)
 		b.recMu.Unlock()
 		return
 	}
-	se := b.running[e.ID]
+	se, fam := b.running[e.ID], b.fam
 	b.recMu.Unlock()
-	if se != nil {
+	switch {
+	case se != nil:
 		se.SetEnded(context.Background(), e.Generation, e.ExitCode, e.Reason)
+	case fam != nil:
+		// Nobody waits for it: its client went away while it was started.
+		go func() {
+			_ = fam.client.Forget(context.Background(), control.SessionRequest{Sandbox: e.Sandbox, Session: e.ID})
+		}()
 	}
 }
 
 // sandboxEnded takes a supervisor's report of a body that died. Its
 // checkpoints are still there.
 func (s *Sandboxes) sandboxEnded(e control.SandboxEnded) {
-	s.mu.Lock()
-	b := s.live[e.Sandbox]
-	s.mu.Unlock()
-	if b == nil {
-		return
+	end := func() {
+		s.mu.Lock()
+		b := s.live[e.Sandbox]
+		s.mu.Unlock()
+		if b == nil {
+			return
+		}
+		// Not on the goroutine that brings events: the sandbox may be busy
+		// with a call whose reply waits behind it.
+		go func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if !b.alive() { // a rollback may have given it a new body meanwhile
+				s.lose(b, e.Reason, session.SandboxEnded)
+			}
+		}()
 	}
-	// Not on the goroutine that brings events: the sandbox may be busy with a
-	// call whose reply waits behind it.
-	go func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		s.lose(b, e.Reason, session.SandboxEnded)
-	}()
+	if !s.later(end) {
+		end()
+	}
+}
+
+// alive asks the supervisor whether a sandbox has a body. b.mu is held.
+func (b *sandbox) alive() bool {
+	b.recMu.Lock()
+	fam, id := b.fam, b.rec.ID
+	b.recMu.Unlock()
+	if fam == nil {
+		return false
+	}
+	l, err := fam.client.List(context.Background())
+	if err != nil {
+		return false
+	}
+	for _, body := range l.Sandboxes {
+		if body.ID == id {
+			return body.Alive
+		}
+	}
+	return false
 }
 
 // SupervisorDied takes the host's report: the family's sandboxes are lost.

@@ -62,8 +62,10 @@ type Sandboxes struct {
 	families *families
 	sessions *sessions
 
-	mu   sync.Mutex
-	live map[string]*sandbox // by id, the lost ones too
+	mu    sync.Mutex
+	live  map[string]*sandbox // by id, the lost ones too
+	ready bool                // all that was found is taken up
+	early []func()            // reports that came before
 }
 
 // New takes up the sandboxes that the store and the host's supervisors know.
@@ -76,6 +78,7 @@ func New(ctx context.Context, cfg Config) (*Sandboxes, error) {
 	if err := s.recover(ctx); err != nil {
 		return nil, fmt.Errorf("take up sandboxes: %w", err)
 	}
+	s.listen()
 	return s, nil
 }
 
