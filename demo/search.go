@@ -240,13 +240,6 @@ func (s *search) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (n *node) depth() int {
-	if n.parent == nil {
-		return 0
-	}
-	return n.parent.depth() + 1
-}
-
 // path is the patches that make the node, in order.
 func (n *node) path() []*candidate {
 	if n.parent == nil {
