@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
@@ -112,6 +113,10 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, err erro
 	var capture *process.Capture
 	err = o.thread.do(func() (err error) {
 		o.live.Prepare()
+		// A group with a limit on processor time may need a budget for it.
+		if revoke, err := o.inc.Cgroup().AllowRealtime(cgroup.RealtimeBudget); err == nil {
+			defer func() { _ = revoke() }()
+		}
 		e.family.window.enter()
 		err = urgent(func() (err error) {
 			capture, err = e.stand(b, o, c, arena, steps)

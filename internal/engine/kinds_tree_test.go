@@ -99,6 +99,7 @@ until(lambda: stat(zombie)['state'] == 'Z')
 # a pipeline whose first command has ended, below a shell with job control
 shell = subprocess.Popen(['bash', '-mc', 'true | sleep 1000 & echo $!; wait'], stdout=subprocess.PIPE)
 sleep = int(shell.stdout.readline())
+time.sleep(0.2); print(stat(sleep), shell.pid, file=sys.stderr)
 until(lambda: not os.path.exists('/proc/%d' % stat(sleep)['group']) or stat(stat(sleep)['group'])['state'] == 'Z')
 sgroup = stat(sleep)['group']
 `,
@@ -176,11 +177,14 @@ def work():
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     n = 0
     while True: n += 1; time.sleep(0.001)
+def group():
+    os.setpgid(0, 0)
+    work()
 def threads():
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for _ in range(3): threading.Thread(target=work).start()
     work()
-a, b, c, d = child(work), child(work), child(threads), child(work)
+a, b, c, d = child(work), child(work), child(threads), child(group)
 time.sleep(0.1)
 for p in (a, b, c): os.kill(p, signal.SIGSTOP)
 os.kill(d, signal.SIGTSTP)

@@ -220,7 +220,7 @@ func checkNothingLeft(t *testing.T, l layout.Layout) {
 	if _, err := os.Lstat(l.Run()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("left: %s: %v", l.Run(), err)
 	}
-	for _, dir := range []string{l.Pools(), filepath.Dir(l.PoolMount("x")), filepath.Dir(l.LayerMount("x"))} {
+	for _, dir := range []string{l.Pools(), filepath.Dir(l.PoolMount("x")), filepath.Dir(l.LayerMount("x")), filepath.Dir(l.AttachPoint("x"))} {
 		if es, err := os.ReadDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) || len(es) > 0 {
 			t.Errorf("left: %s: %v %v", dir, es, err)
 		}

@@ -72,6 +72,7 @@ func (fs *families) build(ctx context.Context, f *family, req control.EnsureFami
 	cfg := supervisor.Config{
 		Family:       f.id,
 		Pool:         l.PoolMount(f.id),
+		Attach:       l.AttachPoint(f.id),
 		CgroupParent: l.Name,
 		CgroupFamily: f.id,
 		IDBase:       f.idBase,
@@ -102,8 +103,10 @@ func (fs *families) openPool(ctx context.Context, f *family, limit int64) (err e
 	l, cfg := fs.host.layout, fs.host.cfg
 	f.poolFile = filepath.Join(l.Pools(), f.id+".img")
 	target := l.PoolMount(f.id)
-	if err := os.Mkdir(target, 0o700); err != nil {
-		return fault.New(fault.Internal, "mount pool: %w", err)
+	for _, dir := range []string{target, l.AttachPoint(f.id)} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return fault.New(fault.Internal, "mount pool: %w", err)
+		}
 	}
 	f.pool, err = pool.Open(ctx, pool.Config{
 		Path:        f.poolFile,
@@ -224,7 +227,7 @@ func (fs *families) clean(f *family) error {
 		errs = append(errs, f.pool.Destroy())
 	}
 	if f.poolFile != "" {
-		errs = append(errs, removeIfThere(f.poolFile), removeIfThere(fs.host.layout.PoolMount(f.id)))
+		errs = append(errs, removeIfThere(f.poolFile), removeIfThere(fs.host.layout.PoolMount(f.id)), removeIfThere(fs.host.layout.AttachPoint(f.id)))
 	}
 	for _, d := range f.mounted {
 		errs = append(errs, fs.layers.release(d))

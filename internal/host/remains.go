@@ -28,7 +28,7 @@ func removeRemains(l layout.Layout) error {
 			return fault.New(fault.Internal, "clean up: %w", err)
 		}
 	}
-	for _, dir := range []string{filepath.Dir(l.PoolMount("x")), filepath.Dir(l.LayerMount("x"))} {
+	for _, dir := range []string{filepath.Dir(l.PoolMount("x")), filepath.Dir(l.LayerMount("x")), filepath.Dir(l.AttachPoint("x"))} {
 		points, err := os.ReadDir(dir)
 		if err != nil {
 			return fault.New(fault.Internal, "clean up: %w", err)

@@ -33,16 +33,21 @@ func areaOf(start, data, end uint64) tracee.Area {
 
 // readInside has all threads of all processes say what only they can.
 func (l *Live) readInside() error {
-	for i, p := range l.order {
-		if err := l.enter(p); err != nil {
-			for _, q := range l.order[:i] {
-				_ = l.leave(q)
-			}
-			return err
+	var err error
+	entered := 0
+	for _, p := range l.order {
+		if err = l.mapArea(p); err != nil {
+			break
+		}
+		entered++
+		if err = l.enter(p); err != nil {
+			break
 		}
 	}
-	err := l.askAll()
-	for _, p := range l.order {
+	if err == nil {
+		err = l.askAll()
+	}
+	for _, p := range l.order[:entered] {
 		if e := l.leave(p); err == nil {
 			err = e
 		}
@@ -50,9 +55,8 @@ func (l *Live) readInside() error {
 	return err
 }
 
-// enter maps the area in a process and gives its threads a loop there. The
-// first time it also starts write tracking.
-func (l *Live) enter(p *liveProcess) error {
+// mapArea maps the area in a process.
+func (l *Live) mapArea(p *liveProcess) error {
 	lead := p.threads[0].tracee
 	if p.syscall == 0 || !p.memory.Attached() { // new, or another program by now
 		at, err := memory.FindSyscall(p.host, p.memory.VMAs())
@@ -66,6 +70,13 @@ func (l *Live) enter(p *liveProcess) error {
 	if err != nil {
 		return l.injectError(p, err)
 	}
+	return nil
+}
+
+// enter gives the threads of a process a loop in the area. The first time it
+// also starts write tracking.
+func (l *Live) enter(p *liveProcess) error {
+	lead := p.threads[0].tracee
 	if err := procmem.Write(p.host, tracee.StubStart, tracee.LoopCode()); err != nil {
 		return l.injectError(p, err)
 	}
@@ -104,32 +115,12 @@ func (l *Live) injectError(p *liveProcess, err error) error {
 // descriptors.
 func (l *Live) askAll() error {
 	for first := 0; ; first += threadsAtOnce {
-		asked := false
-		for _, p := range l.order {
-			for i := first; i < min(len(p.threads), first+threadsAtOnce); i++ {
-				t := p.threads[i]
-				if t.questions == nil || t.slot != i-first {
-					t.questions, t.slot = newQuestions(i, i-first), i-first
-				}
-				if err := t.tracee.Begin(t.questions.batch); err != nil {
-					return l.injectError(p, err)
-				}
-				asked = true
-			}
+		asked, err := l.askThreads(first)
+		if err != nil {
+			return err
 		}
 		if !asked {
 			break
-		}
-		for _, p := range l.order {
-			for i := first; i < min(len(p.threads), first+threadsAtOnce); i++ {
-				t := p.threads[i]
-				if err := t.tracee.Finish(t.questions.batch); err != nil {
-					return l.injectError(p, err)
-				}
-				if err := t.questions.answer(t); err != nil {
-					return fmt.Errorf("%s: %w", describe(p), err)
-				}
-			}
 		}
 	}
 	for _, p := range l.order {
@@ -138,6 +129,39 @@ func (l *Live) askAll() error {
 		}
 	}
 	return nil
+}
+
+// askThreads runs the batches of the threads of each process from the first
+// on. All that were begun are finished, whatever fails: a thread must stand
+// before it can go on.
+func (l *Live) askThreads(first int) (asked bool, err error) {
+	begun := l.begun[:0]
+	for _, p := range l.order {
+		for i := first; i < min(len(p.threads), first+threadsAtOnce) && err == nil; i++ {
+			t := p.threads[i]
+			if t.questions == nil || t.slot != i-first || (i == 0) != (t.questions.actions != nil) {
+				t.questions, t.slot = newQuestions(i, i-first), i-first
+			}
+			if e := t.tracee.Begin(t.questions.batch); e != nil {
+				err = l.injectError(p, e)
+				break
+			}
+			begun = append(begun, t)
+		}
+	}
+	for _, t := range begun {
+		if e := t.tracee.Finish(t.questions.batch); e != nil {
+			if err == nil {
+				err = l.injectError(t.process, e)
+			}
+			continue
+		}
+		if e := t.questions.answer(t); e != nil && err == nil {
+			err = fmt.Errorf("%s: %w", describe(t.process), e)
+		}
+	}
+	l.begun = begun
+	return len(begun) > 0, err
 }
 
 // askDescriptors asks which descriptors are closed by execve(2). /proc tells a

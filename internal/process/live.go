@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,6 +52,7 @@ type Live struct {
 	descriptors descriptor.Capturer
 	buf         []byte
 	tids        []int
+	begun       []*liveThread // whose batches run
 	signals     [maxPending][128]byte
 	strays      []int // told to stop, and given up before they did
 }
@@ -77,7 +79,8 @@ type liveThread struct {
 	round     uint64
 	tracee    *tracee.Tracee
 	regs      tracee.Registers
-	deliver   int // signal to deliver when it goes on
+	mask      uint64 // of signals; while it stands, another one holds
+	deliver   int    // signal to deliver when it goes on
 	pending   [128]byte
 	xstate    []byte
 	boost     boost
@@ -166,23 +169,21 @@ func (l *Live) meetProcess(host int) (*liveProcess, error) {
 
 // drop forgets threads and processes that were not found at this stop.
 func (l *Live) drop() {
-	for tid, t := range l.threads {
+	for _, t := range l.threads {
 		if t.round == l.round {
 			continue
 		}
-		delete(l.threads, tid)
-		p := t.process
-		for i, x := range p.threads {
-			if x == t {
-				p.threads = append(p.threads[:i], p.threads[i+1:]...)
-				break
-			}
-		}
+		l.dropThread(t)
 	}
-	for host, p := range l.procs {
-		if len(p.threads) == 0 {
-			delete(l.procs, host)
-			p.close()
-		}
+}
+
+// dropThread forgets a thread that has ended, and its process with the last.
+func (l *Live) dropThread(t *liveThread) {
+	delete(l.threads, t.host)
+	p := t.process
+	p.threads = slices.DeleteFunc(p.threads, func(x *liveThread) bool { return x == t })
+	if len(p.threads) == 0 && l.procs[p.host] == p {
+		delete(l.procs, p.host)
+		p.close()
 	}
 }

@@ -25,9 +25,7 @@ func (l *Live) readThread(t *liveThread) error {
 		return threadError(t, "extended state", err)
 	}
 	m.XState = append([]byte(nil), t.xstate[:n]...)
-	if m.Sigmask, err = ptrace.GetSigmask(t.host); err != nil {
-		return threadError(t, "signal mask", err)
-	}
+	m.Sigmask = t.mask
 	if m.RobustList[0], m.RobustList[1], err = ptrace.RobustList(t.host); err != nil {
 		return threadError(t, "robust list", err)
 	}

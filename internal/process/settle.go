@@ -187,10 +187,10 @@ func (r *restore) setLastPID() error {
 	}
 	defer unix.Close(fd)
 	b := tracee.NewBatch()
-	b.ReceiveFDs(1)
+	last := b.ReceiveFD(tracee.ControlFD)
 	text := fmt.Sprint(r.tree.LastPID)
-	b.Try(unix.SYS_WRITE, 0, text, len(text))
-	b.Call(unix.SYS_CLOSE, 0)
+	b.Try(unix.SYS_WRITE, last, text, len(text))
+	b.Call(unix.SYS_CLOSE, last)
 	if err := r.target.Init.Do(b, fd); err != nil {
 		return fmt.Errorf("set the last process number: %w", err)
 	}

@@ -81,6 +81,7 @@ func (r *restore) spawnBatch(l *Lineage, roots []*image.Process) *tracee.Batch {
 		passing = int32(l.Key)
 	}
 	b := tracee.NewBatch()
+	b.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0) // what a batch that failed has left
 	b.ReceiveFDs(fdSockets + len(roots))
 	// The descriptor of the namespace to come back to is above those.
 	own := b.Call(unix.SYS_OPEN, "/proc/self/ns/pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)

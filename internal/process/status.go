@@ -11,8 +11,10 @@ import (
 
 // status is what is needed of /proc/TID/status (proc_pid_status(5)).
 type status struct {
-	inner  int // the thread's number in its own pid namespace
-	leader int // of its process, on the host
+	inner  int    // the thread's number in its own pid namespace
+	group  int    // its process's number there
+	leader int    // its process's number on the host
+	name   string // of the thread
 }
 
 // readStatus reads a thread's status by its number on the host.
@@ -39,7 +41,12 @@ func parseStatus(text []byte) (s status, err error) {
 	if s.leader, err = lastNumber(text, "\nTgid:"); err != nil {
 		return s, err
 	}
-	s.inner, err = lastNumber(text, "\nNSpid:")
+	if s.inner, err = lastNumber(text, "\nNSpid:"); err != nil {
+		return s, err
+	}
+	name, _, _ := bytes.Cut(bytes.TrimPrefix(text, []byte("Name:\t")), []byte{'\n'})
+	s.name = string(name)
+	s.group, err = lastNumber(text, "\nNStgid:")
 	return s, err
 }
 

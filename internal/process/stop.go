@@ -38,7 +38,7 @@ func (l *Live) Stop() error {
 		}
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, l.waitStrays())
 	}
 	l.drop()
 	l.order = l.order[:0]
@@ -77,7 +77,7 @@ func (l *Live) stopAll() error {
 			}
 			s, err := l.seize(tid)
 			if err != nil {
-				return err
+				return errors.Join(err, l.awaitAll(started))
 			}
 			if s != nil {
 				started = append(started, s)
@@ -86,13 +86,22 @@ func (l *Live) stopAll() error {
 		if len(started) == 0 {
 			return nil
 		}
-		for i, s := range started {
-			if err := l.await(s); err != nil {
-				l.abandon(started[i:])
-				return err
-			}
+		if err := l.awaitAll(started); err != nil {
+			return err
 		}
 	}
+}
+
+// awaitAll waits for threads that were told to stop. After an error none of
+// them is traced without a record, or noted as a stray.
+func (l *Live) awaitAll(started []*seized) error {
+	for i, s := range started {
+		if err := l.await(s); err != nil {
+			l.abandon(started[i:])
+			return err
+		}
+	}
+	return nil
 }
 
 // seized is a thread that was told to stop.
@@ -104,13 +113,13 @@ type seized struct {
 
 // seize tells a thread to stop. Nil without an error: it has ended.
 func (l *Live) seize(tid int) (*seized, error) {
-	if i := slices.Index(l.strays, tid); i >= 0 { // told already, at an earlier stop
-		l.strays = slices.Delete(l.strays, i, i+1)
-		return &seized{tid: tid, known: l.threads[tid]}, nil
-	}
-	s := &seized{tid: tid, known: l.threads[tid]}
+	s := &seized{tid: tid, known: l.known(tid)}
 	if l.cfg.Realtime {
 		s.boost.raise(tid)
+	}
+	if i := slices.Index(l.strays, tid); i >= 0 { // told already, at an earlier stop
+		l.strays = slices.Delete(l.strays, i, i+1)
+		return s, nil
 	}
 	err := ptrace.Seize(tid, tracee.OptionsLive)
 	if err == nil {
@@ -123,10 +132,35 @@ func (l *Live) seize(tid int) (*seized, error) {
 		return nil, nil
 	case err == unix.EPERM:
 		s.boost.lower(tid)
-		return nil, fault.New(fault.Uncapturable, "thread %d is traced by another process inside (a debugger), or belongs to the kernel", tid).
+		return nil, fault.New(fault.Uncapturable, "%s is traced by another process inside (a debugger), or belongs to the kernel", describeThread(tid)).
 			WithHint("end the debugger, or detach it, and try again")
 	}
+	s.boost.lower(tid)
 	return nil, fmt.Errorf("seize thread %d: %w", tid, err)
+}
+
+// known returns the record of a thread, unless another one has its number by
+// now.
+func (l *Live) known(tid int) *liveThread {
+	t := l.threads[tid]
+	if t == nil {
+		return nil
+	}
+	p := t.process
+	if unix.PidfdSendSignal(p.pidfd, 0, nil, 0) == nil && unix.Tgkill(p.host, tid, 0) == nil {
+		return t
+	}
+	l.dropThread(t)
+	return nil
+}
+
+// describeThread names a thread that has no record to the user.
+func describeThread(tid int) string {
+	st, err := readStatus(tid)
+	if err != nil {
+		return fmt.Sprintf("thread %d", tid)
+	}
+	return fmt.Sprintf("process %d (%s)", st.group, st.name)
 }
 
 // ended reports whether a thread is gone, or as good as gone.
@@ -149,7 +183,7 @@ func ended(tid int) bool {
 func (l *Live) await(s *seized) error {
 	st, err := l.wait(s.tid, patience)
 	if err == unix.EINTR {
-		return fault.New(fault.Uncapturable, "stop thread %d: %w", s.tid, errUnstoppable).
+		return fault.New(fault.Uncapturable, "stop %s: %w", describeThread(s.tid), errUnstoppable).
 			WithHint("it may wait for a child that shares its memory (vfork), or for a device; try again")
 	}
 	if err == unix.ECHILD || err == nil && !st.Stopped() {
@@ -180,6 +214,23 @@ func (l *Live) await(s *seized) error {
 		return fmt.Errorf("registers of thread %d: %w", s.tid, err)
 	}
 	t.tracee = tracee.Stopped(s.tid, t.regs)
+	return t.blockSignals()
+}
+
+// whileStopped is the mask of a thread while it stands: a signal would end
+// what it runs for us. A trap that is blocked would lose its handler.
+const whileStopped = ^uint64(0) &^ (1 << (unix.SIGTRAP - 1))
+
+// blockSignals keeps signals waiting until the thread goes on. One that waits
+// for signals with another mask (sigsuspend(2) and its like) starts its call
+// anew then, with the mask.
+func (t *liveThread) blockSignals() (err error) {
+	if t.mask, err = ptrace.GetSigmask(t.host); err == nil {
+		err = ptrace.SetSigmask(t.host, whileStopped)
+	}
+	if err != nil {
+		return fmt.Errorf("signal mask of thread %d: %w", t.host, err)
+	}
 	return nil
 }
 
@@ -224,7 +275,7 @@ func (l *Live) waitStrays() error {
 		tid := l.strays[0]
 		st, err := l.wait(tid, strayPatience)
 		if err == unix.EINTR {
-			return fault.New(fault.Uncapturable, "thread %d waits in the kernel and has not stopped for %v", tid, strayPatience).
+			return fault.New(fault.Uncapturable, "%s waits in the kernel and has not stopped for %v", describeThread(tid), strayPatience).
 				WithHint("the sandbox goes on; the thread itself stops as soon as it can and goes on with the next checkpoint")
 		}
 		if err == nil && st.Stopped() {
@@ -277,7 +328,14 @@ func (l *Live) Resume() error {
 		}
 		err := t.tracee.SetRegisters(l.resumeRegisters(t))
 		if err == nil {
+			err = ptrace.SetSigmask(t.host, t.mask)
+		}
+		if err == nil {
 			t.boost.lower(t.host)
+			if t.deliver != 0 {
+				// What it ran meanwhile ended with a signal of its own.
+				_ = ptrace.SetPendingSignal(t.host, &t.pending)
+			}
 			err = ptrace.Detach(t.host, t.deliver)
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) && first == nil { // killed meanwhile: nobody to let go

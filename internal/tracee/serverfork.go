@@ -15,6 +15,7 @@ func (s *Server) Fork() (*Server, error) {
 		return nil, fmt.Errorf("copy stub %d: socketpair: %w", s.pid, err)
 	}
 	b := NewBatch()
+	b.Call(unix.SYS_CLOSE_RANGE, 0, ControlFD-1, 0) // what a batch that failed has left
 	b.ReceiveFDs(1)
 	r, _ := b.Fork(CloneArgs{Flags: unix.CLONE_PARENT}, EndServe, func(c *Batch) {
 		c.Call(unix.SYS_DUP3, 0, ControlFD, unix.O_CLOEXEC)

@@ -142,12 +142,23 @@ func (t *Tracee) Syscall(at uint64, nr int, args ...uint64) (int64, error) {
 	if err := ptrace.SetRegs(t.TID, &r.PtraceRegs); err != nil {
 		return 0, fmt.Errorf("set registers of thread %d: %w", t.TID, err)
 	}
-	if err := ptrace.SingleStep(t.TID); err != nil {
-		return 0, fmt.Errorf("step thread %d: %w", t.TID, err)
-	}
-	st, err := ptrace.Wait(t.TID)
-	if err != nil || !st.Stopped() {
-		return 0, fmt.Errorf("wait for thread %d: status %#x: %w", t.TID, uint32(st), err)
+	for {
+		if err := ptrace.SingleStep(t.TID); err != nil {
+			return 0, fmt.Errorf("step thread %d: %w", t.TID, err)
+		}
+		st, err := ptrace.Wait(t.TID)
+		if err != nil || !st.Stopped() {
+			return 0, fmt.Errorf("wait for thread %d: status %#x: %w", t.TID, uint32(st), err)
+		}
+		// A process that job control has stopped stands once more before it
+		// steps.
+		if st.Event() == unix.PTRACE_EVENT_STOP {
+			continue
+		}
+		if st.Signal() != int(unix.SIGTRAP) {
+			return 0, fmt.Errorf("thread %d got signal %d in a step", t.TID, st.Signal())
+		}
+		break
 	}
 	if err := ptrace.GetRegs(t.TID, &r.PtraceRegs); err != nil {
 		return 0, fmt.Errorf("registers of thread %d: %w", t.TID, err)

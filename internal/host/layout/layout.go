@@ -111,6 +111,12 @@ func (l Layout) Mounts() string { return filepath.Join(l.State, "mnt") }
 // PoolMount is where a family's pool is mounted.
 func (l Layout) PoolMount(family string) string { return filepath.Join(l.Mounts(), "pools", family) }
 
+// AttachPoint is an empty directory at which a family's store may attach mounts
+// of its own.
+func (l Layout) AttachPoint(family string) string {
+	return filepath.Join(l.Mounts(), "attached", family)
+}
+
 // LayerMount is where a layer is mounted. digest is its sha256 in hex.
 func (l Layout) LayerMount(digest string) string { return filepath.Join(l.Mounts(), "layers", digest) }
 

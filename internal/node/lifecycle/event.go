@@ -119,7 +119,7 @@ func (b *sandbox) alive() bool {
 
 // SupervisorDied takes the host's report: the family's sandboxes are lost.
 func (s *Sandboxes) SupervisorDied(e hostcontrol.SupervisorDied) {
-	f := s.families.drop(e.Family)
+	s.families.died(e.Family, e.PID)
 	s.mu.Lock()
 	var lost []*sandbox
 	for _, b := range s.live {
@@ -133,7 +133,7 @@ func (s *Sandboxes) SupervisorDied(e hostcontrol.SupervisorDied) {
 		b.mu.Lock()
 		b.recMu.Lock()
 		// A sandbox of the family's next supervisor is not meant.
-		mine := b.fam != nil && b.fam == f
+		mine := b.fam != nil && b.fam.pid == e.PID
 		if mine {
 			b.fam = nil
 		}

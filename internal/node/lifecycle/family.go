@@ -14,9 +14,11 @@ import (
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
-// family is a running supervisor. Its id is its template's.
+// family is a running supervisor. Its id is its template's; pid tells it from
+// an earlier one of the same family.
 type family struct {
 	id     string
+	pid    int
 	client *control.Client
 }
 
@@ -72,7 +74,7 @@ func (fs *families) ensure(ctx context.Context, t store.Template) (*family, erro
 	for _, d := range slices.Backward(t.Layers) {
 		req.Layers = append(req.Layers, strings.TrimPrefix(d, "sha256:"))
 	}
-	_, sock, err := fs.host.EnsureFamily(ctx, req)
+	info, sock, err := fs.host.EnsureFamily(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("start supervisor: %w", err)
 	}
@@ -80,7 +82,7 @@ func (fs *families) ensure(ctx context.Context, t store.Template) (*family, erro
 	if err != nil {
 		return nil, fmt.Errorf("connect to supervisor: %w", err)
 	}
-	f := &family{id: t.ID, client: c}
+	f := &family{id: t.ID, pid: info.PID, client: c}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.byID[t.ID] = f
@@ -100,13 +102,24 @@ func (fs *families) connectAll(ctx context.Context) ([]*family, error) {
 			fs.log.Error("connect to supervisor", "family", info.ID, "error", err)
 			continue
 		}
-		f := &family{id: info.ID, client: c}
+		f := &family{id: info.ID, pid: info.PID, client: c}
 		fs.mu.Lock()
 		fs.byID[info.ID] = f
 		fs.mu.Unlock()
 		all = append(all, f)
 	}
 	return all, nil
+}
+
+// died forgets a family whose supervisor, by its pid, has died. The report may
+// come after the family was started anew.
+func (fs *families) died(id string, pid int) {
+	fs.mu.Lock()
+	f := fs.byID[id]
+	fs.mu.Unlock()
+	if f != nil && f.pid == pid {
+		fs.drop(id)
+	}
 }
 
 // drop forgets a family that ended, and returns what it was.

@@ -112,6 +112,7 @@ func (u *update) flush() error {
 		// Files arrive by a batch of their own, since which are needed is
 		// known only when the other is complete.
 		receive := tracee.NewBatch()
+		receive.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0) // what a batch that failed has left
 		receive.ReceiveFDs(n)
 		if err := u.z.server.Do(receive, u.sent...); err != nil {
 			return err
