@@ -38,6 +38,12 @@ func PendingSignal(tid int) (si [SiginfoSize]byte, err error) {
 	return si, err
 }
 
+// SetPendingSignal replaces the siginfo_t of the signal that a thread in a
+// signal-delivery stop is about to get.
+func SetPendingSignal(tid int, si *[SiginfoSize]byte) error {
+	return call(unix.PTRACE_SETSIGINFO, tid, 0, unsafe.Pointer(si))
+}
+
 // RobustList returns a thread's list of robust futexes: head and length.
 func RobustList(tid int) (head, length uint64, err error) {
 	if _, _, e := unix.RawSyscall(unix.SYS_GET_ROBUST_LIST, uintptr(tid), uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&length))); e != 0 {
