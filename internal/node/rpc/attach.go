@@ -16,7 +16,7 @@ import (
 // maxInputs is how many pieces of input wait for a command that does not
 // read, before the client must wait too. A resize or a signal that came after
 // them does not wait for the command.
-const maxInputs = 16
+const maxInputs = 8
 
 // errDetached ends a follower whose client said goodbye.
 var errDetached = errors.New("detached")

@@ -19,7 +19,7 @@ import (
 )
 
 // maxMessage bounds one message of a client, in bytes.
-const maxMessage = 1 << 20
+const maxMessage = 4 << 20
 
 // Config is what is served.
 type Config struct {

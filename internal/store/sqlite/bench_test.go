@@ -1,0 +1,38 @@
+package sqlite_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/store"
+	"github.com/sandtree/sandtree/internal/store/sqlite"
+)
+
+// BenchmarkSession is what the store costs an exec: a record at its start and
+// one at its end.
+func BenchmarkSession(b *testing.B) {
+	db, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "node.db"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	ctx := b.Context()
+	if err := db.AddTemplate(ctx, store.Template{ID: "t", Name: "t"}); err != nil {
+		b.Fatal(err)
+	}
+	if err := db.AddSandbox(ctx, store.Sandbox{ID: "s", Template: "t"}); err != nil {
+		b.Fatal(err)
+	}
+	for i := 0; b.Loop(); i++ {
+		s := store.Session{ID: fmt.Sprint(i), Sandbox: "s", Key: fmt.Sprint(i), Argv: []string{"true"}, Started: time.Now()}
+		if err := db.AddSession(ctx, s); err != nil {
+			b.Fatal(err)
+		}
+		s.Ended = true
+		if err := db.UpdateSession(ctx, s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
