@@ -80,5 +80,9 @@ func (e *Engine) forget(b *box) {
 	}
 }
 
+// Wait waits until what ends in the background has ended: bodies that were
+// replaced or have died.
+func (e *Engine) Wait() { e.wg.Wait() }
+
 // background runs something that Close waits for.
 func (e *Engine) background(f func()) { e.wg.Go(f) }
