@@ -94,11 +94,14 @@ func (f *Follower) Run(ctx context.Context, emit func(Event) error) error {
 		// Taken before looking, so that no change is missed.
 		changes := f.s.streamChanges()
 		settled := f.s.settled()
+		// The ends before the marks: a mark is set before the output behind it
+		// comes, so all marks of what is read in this round are known.
+		ends := f.limits()
 		f.s.mu.Lock()
 		rec, closed := f.s.rec, f.s.closed
 		f.s.mu.Unlock()
 
-		moved, err := f.step(rec.Marks, emit)
+		moved, err := f.step(rec.Marks, ends, emit)
 		switch {
 		case errors.Is(err, fs.ErrClosed) && closed:
 			moved = false // the log was let go of
@@ -119,20 +122,29 @@ func (f *Follower) Run(ctx context.Context, emit func(Event) error) error {
 	}
 }
 
-// step reports what there is at the moment, once per stream.
-func (f *Follower) step(marks []store.Mark, emit func(Event) error) (moved bool, err error) {
+// limits returns how far each stream may be read now.
+func (f *Follower) limits() (ends [2]uint64) {
+	for i, st := range f.s.out.Streams {
+		ends[i] = st.End()
+		if f.ends != nil {
+			ends[i] = min(ends[i], f.ends[i])
+		}
+	}
+	return ends
+}
+
+// step reports what there is before ends, once per stream.
+func (f *Follower) step(marks []store.Mark, ends [2]uint64, emit func(Event) error) (moved bool, err error) {
 	var generation uint64
 	if f.next > 0 {
 		generation = marks[f.next-1].Generation
 	}
 	for i, r := range f.readers {
-		p := f.buf
+		limit := ends[i]
 		if f.next < len(marks) { // up to the mark, no further
-			p = p[:min(uint64(len(p)), offset(marks[f.next], i)-min(r.Position(), offset(marks[f.next], i)))]
+			limit = min(limit, offset(marks[f.next], i))
 		}
-		if f.ends != nil {
-			p = p[:min(uint64(len(p)), f.ends[i]-min(r.Position(), f.ends[i]))]
-		}
+		p := f.buf[:min(uint64(len(f.buf)), limit-min(r.Position(), limit))]
 		n, at, err := r.Read(p)
 		if err != nil {
 			return moved, fmt.Errorf("read log of session %s: %w", f.s.rec.ID, err)
