@@ -101,12 +101,17 @@ func (f *family) newBody(b *box, upper string, clocks [2]time.Duration) (_ *body
 // or the default.
 func shmBytes(b *box) int64 { return b.resources.MemoryBytes / 2 }
 
-// follow starts the thread, and the following of the processes if nothing
-// follows them yet.
-func (o *body) follow() error {
+// start starts the thread.
+func (o *body) start() {
 	if o.thread == nil {
 		o.thread = newThread()
 	}
+}
+
+// follow starts the thread, and the following of the processes if nothing
+// follows them yet.
+func (o *body) follow() error {
+	o.start()
 	if o.live != nil {
 		return nil
 	}

@@ -96,12 +96,17 @@ for _ in range(2):
 r, w = os.pipe(); zombie = child(first); zkids = [int(x) for x in os.read(r, 100).split()]
 os.close(r); os.close(w)
 until(lambda: stat(zombie)['state'] == 'Z')
-# a pipeline whose first command has ended, below a shell with job control
-shell = subprocess.Popen(['bash', '-mc', 'true | sleep 1000 & echo $!; wait'], stdout=subprocess.PIPE)
-sleep = int(shell.stdout.readline())
-time.sleep(0.2); print(stat(sleep), shell.pid, file=sys.stderr)
-until(lambda: not os.path.exists('/proc/%d' % stat(sleep)['group']) or stat(stat(sleep)['group'])['state'] == 'Z')
-sgroup = stat(sleep)['group']
+# and one whose session's leader is a zombie
+r, w = os.pipe()
+def session():
+    os.setsid()
+    b = child(lambda: time.sleep(1000)); c = child(lambda: (os.setpgid(0, 0), time.sleep(1000)))
+    until(lambda: stat(c)['group'] == c)
+    os.write(w, b'%d %d\n' % (b, c))
+    os._exit(4)
+szombie = child(session); skids = [int(x) for x in os.read(r, 100).split()]
+os.close(r); os.close(w)
+until(lambda: stat(szombie)['state'] == 'Z' and stat(skids[0])['parent'] == 1)
 `,
 			peek: `
 for leader, ps in groups:
@@ -109,23 +114,23 @@ for leader, ps in groups:
     same(os.path.exists('/proc/%d' % leader), False)
 same(stat(zombie)['state'], 'Z')
 for p in zkids: same(stat(p)['group'], zombie)
-same(stat(sleep)['group'], sgroup)
+same(stat(szombie)['state'], 'Z')
+same([(stat(p)['parent'], stat(p)['session'], stat(p)['group']) for p in skids], [(1, szombie, szombie), (1, szombie, skids[1])])
 `,
 			check: `
 for leader, ps in groups: os.killpg(leader, 9)
 os.killpg(zombie, 9)
 until(lambda: not any(os.path.exists('/proc/%d' % p) for _, ps in groups for p in ps))
 same(os.waitpid(zombie, 0), (zombie, 0))
-os.killpg(sgroup, 15)
-same(shell.wait(), 0)
+same(os.waitpid(szombie, 0), (szombie, 4 << 8))
+os.killpg(szombie, 9); os.kill(skids[1], 9)
 `,
 			spoil: `
 for leader, ps in groups:
     for p in ps:
         try: os.kill(p, 9)
         except OSError: pass
-try: os.kill(sleep, 9)
-except OSError: pass
+for p in skids: os.kill(p, 9)
 `,
 		},
 		{
@@ -268,6 +273,12 @@ func TestKindsOfJobs(t *testing.T) {
 	x.until("begin")
 	x.say("sleep 1000 & sleep 2000 & kill -STOP %2; v=kept; true | sleep 3000 &")
 	x.ask("sleep 0.2; echo on", "on")
+	w := h.obedient(box)
+	shell := x.ask("echo shell $$", "shell ")
+	foreground := func(w *talk) {
+		t.Helper()
+		w.must("wait for the foreground", "until(lambda: stat("+shell+")['foreground'] != "+shell+", 'foreground')")
+	}
 	c := h.checkpoint(box)
 	jobs := func(x *talk, when string) {
 		t.Helper()
@@ -283,7 +294,7 @@ func TestKindsOfJobs(t *testing.T) {
 	x.ask("kill -KILL %1 %2 %3; v=lost; wait; echo gone", "gone")
 	for i := range 2 {
 		_, ss := h.rollback(box, c.ID)
-		x = ss[x.id]
+		x, w = ss[x.id], ss[w.id]
 		jobs(x, "rolled back")
 		if got := x.ask("echo v=$v", "v="); got != "kept" {
 			t.Errorf("v is %q", got)
@@ -293,12 +304,14 @@ func TestKindsOfJobs(t *testing.T) {
 		}
 		x.say("fg %2")
 		x.until("sleep 2000")
+		foreground(w)
 		x.sayRaw("\x1a")
 		x.until("[2]+  Stopped")
 		x.ask("bg %2; echo on", "on")
 		x.ask("jobs -r | wc -l", "3")
 		x.say("fg %1")
 		x.until("sleep 1000")
+		foreground(w)
 		x.sayRaw("\x03")
 		x.ask("echo status $?", "status 130")
 		x.ask("kill %2; wait %2; echo status $?", "status 143")

@@ -113,12 +113,28 @@ func (r *reborn) processesOf(b *box, c *checkpoint, generation uint64, steps *st
 			s.outer[0] = nil
 		}
 	}
-	if err := o.follow(); err != nil {
-		return err
-	}
+	o.start()
+	target := o.restoreTarget(c, inner, r.takeMaster)
 	for key, z := range c.zygotes {
 		o.ancestors[key] = z.hold()
 	}
+	err = o.thread.do(func() error {
+		return urgent(func() error {
+			live, took, err := process.Restore(c.tree, target)
+			for _, s := range took {
+				steps.ns["restore "+s.Name] += s.Took.Nanoseconds()
+			}
+			o.live = live
+			return err
+		})
+	})
+	steps.done("restore")
+	return err
+}
+
+// restoreTarget is the body as restore sees it. inner are the inner ends of the
+// sessions' pipes.
+func (o *body) restoreTarget(c *checkpoint, inner map[string]streams, master func(string, int) error) process.Target {
 	target := process.Target{
 		Init: o.inc, PIDFD: o.inc.PIDFD(), Time: o.time, Cgroup: o.inc.Cgroup().FD(), Root: o.root, Walls: o.inc.Walls(),
 		Session: func(id string, stream int) (int, bool) {
@@ -128,7 +144,8 @@ func (r *reborn) processesOf(b *box, c *checkpoint, generation uint64, steps *st
 			}
 			return s[stream], true
 		},
-		Master: r.takeMaster,
+		Master: master,
+		Live:   o.liveConfig(),
 		Zygote: func(key int) *memory.Zygote {
 			if z := c.zygotes[key]; z != nil {
 				return z.Zygote
@@ -139,19 +156,7 @@ func (r *reborn) processesOf(b *box, c *checkpoint, generation uint64, steps *st
 	if o.inc.Cgroup().NeedsAdd() {
 		target.Enter = o.inc.Cgroup().Add
 	}
-	err = o.thread.do(func() error {
-		_ = o.live.Close()
-		o.live = nil
-		target.Live = o.liveConfig()
-		live, took, err := process.Restore(c.tree, target)
-		for _, s := range took {
-			steps.ns["restore "+s.Name] += s.Took.Nanoseconds()
-		}
-		o.live = live
-		return err
-	})
-	steps.done("restore")
-	return err
+	return target
 }
 
 // takeMaster gives a session the master of its terminal.

@@ -118,18 +118,17 @@ func (t *Tracker) scanEach(s span, add func(pagemap.Region)) error {
 // begin starts the tracking of a mapping and takes all its own pages.
 func (t *Tracker) begin(v *image.VMA, add func(pagemap.Region)) error {
 	v.Fresh = true
-	if err := t.protect(v); err != nil {
+	if err := t.protect(span{v.Start, v.End}); err != nil {
 		return err
 	}
 	return t.own(v, add)
 }
 
-// protect registers a mapping and write-protects it.
-func (t *Tracker) protect(v *image.VMA) error {
-	if e := uffd.Register(t.uffd, v.Start, v.End); e != 0 {
-		return fmt.Errorf("track writes of process %d to %#x-%#x %s%s: %w", t.pid, v.Start, v.End, v.Path, v.Name, e)
+// protect registers a run of mappings and write-protects it.
+func (t *Tracker) protect(s span) error {
+	if e := uffd.Register(t.uffd, s.start, s.end); e != 0 {
+		return fmt.Errorf("track writes of process %d to %#x-%#x: %w", t.pid, s.start, s.end, e)
 	}
-	s := span{v.Start, v.End}
 	if e := t.ask(s, askWritten, func(pagemap.Region) {}); e != 0 {
 		return t.scanError(s, e)
 	}
@@ -161,11 +160,9 @@ func (t *Tracker) Begin() error {
 	if err := t.Refresh(); err != nil {
 		return err
 	}
-	for i := range t.vmas {
-		if v := &t.vmas[i]; tracks(v) {
-			if err := t.protect(v); err != nil {
-				return err
-			}
+	for _, s := range t.tracked { // whole runs of mappings: calls are what it costs
+		if err := t.protect(s); err != nil {
+			return err
 		}
 	}
 	t.full = false
