@@ -129,7 +129,11 @@ func (l *Live) followLineages(c *Capture) {
 			}
 		}
 	}
+	c.Tree.LastPID = l.lastPID
 	for _, m := range c.Tree.Processes {
+		if l.lastPID > 0 {
+			break
+		}
 		c.Tree.LastPID = max(c.Tree.LastPID, m.PID)
 		for _, t := range m.Threads {
 			c.Tree.LastPID = max(c.Tree.LastPID, t.TID)

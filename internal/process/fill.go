@@ -165,7 +165,7 @@ func (r *restore) follow(n *newProcess) error {
 		return err
 	}
 	n.uffd = -1
-	return p.memory.Begin()
+	return p.memory.Begin(n.image.Memory.VMAs)
 }
 
 // restoredRegisters are those that a thread goes on with. Calls that the kernel

@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"golang.org/x/sys/unix"
@@ -34,16 +35,13 @@ func (r *restore) grow(l *Lineage) error {
 	return nil
 }
 
-// lead makes a process the leader of its session or group if it is, and gives
-// its session the terminal, before it has children that inherit both.
+// lead makes a process the leader of its session if it is, and gives the session
+// the terminal, before it has children that inherit both.
 func (r *restore) lead(n *newProcess) error {
 	p := n.image
 	b := tracee.NewBatch()
-	switch {
-	case p.Session == p.PID:
+	if p.Session == p.PID {
 		b.Call(unix.SYS_SETSID)
-	case p.Group == p.PID:
-		b.Call(unix.SYS_SETPGID, 0, 0)
 	}
 	var send []int
 	if p.Session == p.PID && p.Terminal >= 0 {
@@ -94,7 +92,7 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
 			made[i].held[pid] = h
 		}
 		a := tracee.CloneArgs{ExitSignal: exitSignal(p), SetTID: []int32{int32(p.PID)}}
-		if p.Parent != n.image.PID { // PID 1 has adopted it
+		if p.Parent != n.image.PID && n.image.State != image.Zombie { // PID 1 has adopted it
 			a.Flags, a.ExitSignal = unix.CLONE_PARENT, 0
 		}
 		b.Clone3(a)
@@ -105,15 +103,9 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
 			}
 		}
 	}
-	if err := n.tracee.Run(b); err != nil {
-		return err
-	}
-	born, err := n.tracee.Born()
+	born, err := r.clones(n, b, len(made))
 	if err != nil {
 		return err
-	}
-	if len(born) != len(made) {
-		return fmt.Errorf("%d children were born, not %d", len(born), len(made))
 	}
 	for i, t := range born {
 		made[i].tracee, made[i].threads = t, []*tracee.Tracee{t}
@@ -138,14 +130,27 @@ func subtree(p *image.Process, kids map[int][]*image.Process) []int {
 	return out
 }
 
-// joinGroups puts every process into its group, now that all leaders are
-// there. A group whose leader is dead is led by a process that only passes.
+// joinGroups puts every process into its group, the leaders first. Until then
+// all of a session are in the group that its leader, or the one that passed in
+// its place, made: that one cannot be made again if it was left by all. Other
+// groups whose leader is dead are led by a process that only passes.
 func (r *restore) joinGroups() error {
+	err := r.eachMade(func(n *newProcess) error {
+		if p := n.image; p.Group != p.PID || p.Session == p.PID {
+			return nil
+		}
+		b := tracee.NewBatch()
+		b.Call(unix.SYS_SETPGID, 0, 0)
+		return n.tracee.Run(b)
+	})
+	if err != nil {
+		return err
+	}
 	passing := map[int]*tracee.Tracee{} // by group
 	owner := map[int]*newProcess{}
-	err := r.eachMade(func(n *newProcess) error {
+	err = r.eachMade(func(n *newProcess) error {
 		p := n.image
-		if p.Group == p.PID || n.line.Orphans && p.Group == n.line.Key && p.Session == n.line.Key {
+		if p.Group == p.PID || p.Group == p.Session { // where it was from the start
 			return nil
 		}
 		if r.procs[p.Group] == nil && passing[p.Group] == nil {
@@ -165,6 +170,7 @@ func (r *restore) joinGroups() error {
 	for group, t := range passing {
 		_ = unix.Kill(t.TID, unix.SIGKILL)
 		reapTraced(t.TID)
+		r.traced = slices.DeleteFunc(r.traced, func(tid int) bool { return tid == t.TID })
 		b := tracee.NewBatch()
 		b.Call(unix.SYS_WAIT4, group, nil, unix.WALL, nil)
 		if err := owner[group].tracee.Run(b); err != nil {
@@ -177,12 +183,9 @@ func (r *restore) joinGroups() error {
 func (r *restore) passingLeader(n *newProcess, group int) (*tracee.Tracee, error) {
 	b := tracee.NewBatch()
 	b.Clone3(tracee.CloneArgs{SetTID: []int32{int32(group)}})
-	if err := n.tracee.Run(b); err != nil {
+	born, err := r.clones(n, b, 1)
+	if err != nil {
 		return nil, err
-	}
-	born, err := n.tracee.Born()
-	if err != nil || len(born) != 1 {
-		return nil, fmt.Errorf("%d children: %w", len(born), err)
 	}
 	b = tracee.NewBatch()
 	b.Call(unix.SYS_SETPGID, 0, 0)

@@ -10,6 +10,7 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/procmem"
 	"github.com/sandtree/sandtree/internal/linux/uffd"
+	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
@@ -127,6 +128,11 @@ func (l *Live) askAll() error {
 		if err := l.askDescriptors(p); err != nil {
 			return err
 		}
+		if p.image.State == image.Stopped {
+			if err := l.askStop(p); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -167,6 +173,11 @@ func (l *Live) askThreads(first int) (asked bool, err error) {
 // askDescriptors asks which descriptors are closed by execve(2). /proc tells a
 // wrong answer for those that came from TIOCGPTPEER.
 func (l *Live) askDescriptors(p *liveProcess) error {
+	if p == l.order[0] {
+		if err := l.askNamespaces(p); err != nil {
+			return err
+		}
+	}
 	for at := 0; at < len(p.numbers); at += int(fdsAtOnce) {
 		part := p.numbers[at:min(len(p.numbers), at+int(fdsAtOnce))]
 		b := tracee.NewBatchIn(areaOf(insideFDs, insideFDs+fdsAtOnce*64, insideEnd))

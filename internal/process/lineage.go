@@ -46,7 +46,7 @@ func Lineages(t *image.Tree) []*Lineage {
 			cloner[p.PID] = p.Parent
 		case p.Session == p.PID:
 			top[p.PID] = p.PID
-		case leader != nil && leader.State != image.Zombie:
+		case leader != nil: // one that is a zombie clones them before it ends
 			cloner[p.PID] = p.Session
 			line(0).cloner[p.PID] = p.Session // moved to its lineage below
 		default:

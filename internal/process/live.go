@@ -53,6 +53,7 @@ type Live struct {
 	buf         []byte
 	tids        []int
 	begun       []*liveThread // whose batches run
+	lastPID     int           // that the pid namespace gave; 0: not known
 	signals     [maxPending][128]byte
 	strays      []int // told to stop, and given up before they did
 }
@@ -85,7 +86,7 @@ type liveThread struct {
 	xstate    []byte
 	boost     boost
 	signalled bool // a signal is about to be delivered
-	jobStop   bool // it stood by job control
+	jobStop   int  // signal of the job control that it stood by, or 0
 	questions *questions
 	slot      int // where they run
 	image     *image.Thread

@@ -37,7 +37,7 @@ func (l *Live) readThread(t *liveThread) error {
 	if m.Pending, err = l.pending(t, false); err != nil {
 		return err
 	}
-	if t.deliver != 0 { // it was about to be delivered: in the copy it is pending still
+	if t.deliver != 0 && t.deliver != int(unix.SIGSTOP) { // it was about to be delivered: in the copy it is pending still
 		m.Pending = append([][128]byte{t.pending}, m.Pending...)
 	}
 	t.signalled = false
@@ -104,8 +104,13 @@ func (l *Live) readProcess(p *liveProcess) error {
 		State: image.Running, Comm: p.stat.comm, ExitSignal: p.stat.exitSignal, Terminal: -1,
 	}
 	p.image = m
-	if p.stat.state == 'T' || p.stat.state == 't' && l.jobStopped(p) {
-		m.State = image.Stopped
+	if sig := p.threads[0].jobStop; sig != 0 {
+		m.State, m.StopSignal = image.Stopped, sig
+	}
+	for _, t := range p.threads {
+		if t.deliver == int(unix.SIGSTOP) { // nobody could queue it for itself and go on
+			m.State, m.StopSignal = image.Stopped, t.deliver
+		}
 	}
 	for r := range m.Limits {
 		if err := unix.Prlimit(p.host, r, nil, &m.Limits[r]); err != nil {
@@ -161,7 +166,3 @@ func (l *Live) link(p *liveProcess, name string) (string, error) {
 	}
 	return string(buf[:n]), nil
 }
-
-// jobStopped reports whether a traced process stood by job control before we
-// stopped it: its stop then carries the signal that stopped it.
-func (l *Live) jobStopped(p *liveProcess) bool { return p.threads[0].jobStop }

@@ -113,15 +113,9 @@ func (r *restore) makeThreads(n *newProcess) error {
 			ChildTID: t.ClearTID, TLS: threadPointer(t), SetTID: []int32{int32(t.TID)},
 		})
 	}
-	if err := n.tracee.Run(b); err != nil {
-		return err
-	}
-	born, err := n.tracee.Born()
+	born, err := r.clones(n, b, len(p.Threads)-1)
 	if err != nil {
 		return err
-	}
-	if len(born) != len(p.Threads)-1 {
-		return fmt.Errorf("%d threads were born, not %d", len(born), len(p.Threads)-1)
 	}
 	n.threads = append(n.threads, born...)
 	pidfd, err := unix.PidfdOpen(n.tracee.TID, 0)

@@ -8,10 +8,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// The steps of a restore that can be made to fail, each after it was done.
+var (
+	failOpened    = failpoint.New("process.restore.opened")
+	failSpawned   = failpoint.New("process.restore.spawned")
+	failGrown     = failpoint.New("process.restore.grown")
+	failGroups    = failpoint.New("process.restore.groups")
+	failMemory    = failpoint.New("process.restore.memory")
+	failInstalled = failpoint.New("process.restore.installed")
+	failCompleted = failpoint.New("process.restore.completed")
+	failZombies   = failpoint.New("process.restore.zombies")
+	failStops     = failpoint.New("process.restore.stops")
+	failThreads   = failpoint.New("process.restore.threads")
+	failSettled   = failpoint.New("process.restore.settled")
+	failFollowed  = failpoint.New("process.restore.followed")
+	failLastPID   = failpoint.New("process.restore.lastpid")
 )
 
 // restore is one restore under way.
@@ -22,6 +40,7 @@ type restore struct {
 	files  *opened
 	shared map[sharedKey]int // descriptors of the new shared objects
 	procs  map[int]*newProcess
+	traced []int // everything that was ever traced here, in order
 	lines  []*Lineage
 	spare  int32 // a number that nothing in the tree has
 	stages RestoreStages
@@ -96,51 +115,45 @@ func (r *restore) run() error {
 	if err := r.makeShared(); err != nil {
 		return err
 	}
-	r.stages.add("descriptors", &last)
-	for _, l := range r.lines {
-		if err := r.spawn(l); err != nil {
+	for _, step := range []struct {
+		fail  *failpoint.Point
+		stage string // that ends with it; "": goes on
+		run   func() error
+	}{
+		{failOpened, "descriptors", func() error { return nil }},
+		{failSpawned, "clone", func() error { return eachLine(r.lines, r.spawn) }},
+		{failGrown, "tree", func() error { return eachLine(r.lines, r.grow) }},
+		{failGroups, "", r.joinGroups},
+		{failMemory, "memory", func() error { return r.each(r.fill) }},
+		{failInstalled, "", func() error { return r.each(r.install) }},
+		{failCompleted, "install", func() error { return errors.Join(r.each(r.complete), r.foregrounds()) }},
+		{failZombies, "", r.zombies},
+		{failStops, "", r.stops},
+		{failThreads, "", func() error { return r.each(r.makeThreads) }},
+		{failSettled, "threads", func() error { return r.each(r.settle) }},
+		{failFollowed, "tracking", func() error { return r.each(r.follow) }},
+		{failLastPID, "", r.setLastPID},
+	} {
+		if err := step.run(); err != nil {
+			return err
+		}
+		if err := step.fail.Hit(); err != nil {
+			return err
+		}
+		if step.stage != "" {
+			r.stages.add(step.stage, &last)
+		}
+	}
+	return nil
+}
+
+func eachLine(lines []*Lineage, f func(*Lineage) error) error {
+	for _, l := range lines {
+		if err := f(l); err != nil {
 			return err
 		}
 	}
-	r.stages.add("clone", &last)
-	for _, l := range r.lines {
-		if err := r.grow(l); err != nil {
-			return err
-		}
-	}
-	r.stages.add("tree", &last)
-	if err := r.joinGroups(); err != nil {
-		return err
-	}
-	if err := r.each(r.fill); err != nil {
-		return err
-	}
-	r.stages.add("memory", &last)
-	if err := r.each(r.install); err != nil {
-		return err
-	}
-	if err := r.each(r.complete); err != nil {
-		return err
-	}
-	if err := r.foregrounds(); err != nil {
-		return err
-	}
-	r.stages.add("install", &last)
-	if err := r.each(r.makeThreads); err != nil {
-		return err
-	}
-	if err := r.zombies(); err != nil {
-		return err
-	}
-	if err := r.each(r.settle); err != nil {
-		return err
-	}
-	r.stages.add("threads", &last)
-	if err := r.each(r.follow); err != nil {
-		return err
-	}
-	r.stages.add("tracking", &last)
-	return r.setLastPID()
+	return nil
 }
 
 // each calls f for all processes but zombies, cloners first.
@@ -170,20 +183,33 @@ func (r *restore) eachMade(f func(*newProcess) error) error {
 }
 
 // kill ends what was made. Threads that we trace hold up the end of their
-// namespace until we have reaped them.
+// namespace until we have reaped them, and leaders until their threads are.
 func (r *restore) kill() {
-	for _, n := range r.procs {
-		_ = unix.Kill(n.tracee.TID, unix.SIGKILL)
+	for _, tid := range r.traced {
+		_ = unix.Kill(tid, unix.SIGKILL)
 	}
-	for _, n := range r.procs {
-		for i := len(n.threads) - 1; i > 0; i-- {
-			reapTraced(n.threads[i].TID)
-		}
-		reapTraced(n.tracee.TID)
+	for i := len(r.traced) - 1; i >= 0; i-- {
+		reapTraced(r.traced[i])
 	}
 	for tid := range r.live.threads {
 		r.live.threads[tid].tracee = nil
 	}
+}
+
+// clones runs a batch in a process of the tree and returns what it cloned.
+func (r *restore) clones(n *newProcess, b *tracee.Batch, want int) ([]*tracee.Tracee, error) {
+	err := n.tracee.Run(b)
+	born, e := n.tracee.Born()
+	r.traced = append(r.traced, n.tracee.Cloned()...)
+	switch {
+	case err != nil:
+		return nil, err
+	case e != nil:
+		return nil, e
+	case len(born) != want:
+		return nil, fmt.Errorf("%d were born, not %d", len(born), want)
+	}
+	return born, nil
 }
 
 func reapTraced(tid int) {

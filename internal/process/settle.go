@@ -59,11 +59,6 @@ func (r *restore) settle(n *newProcess) error {
 			return err
 		}
 	}
-	if p.State == image.Stopped {
-		if err := unix.Kill(n.tracee.TID, unix.SIGSTOP); err != nil {
-			return fmt.Errorf("stop by job control: %w", err)
-		}
-	}
 	return nil
 }
 

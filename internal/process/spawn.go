@@ -113,6 +113,7 @@ func (r *restore) meetRoot(l *Lineage, p *image.Process, socket int) error {
 	if err != nil {
 		return fmt.Errorf("first word of process %d: %w", p.PID, err)
 	}
+	r.traced = append(r.traced, host)
 	t, err := tracee.Seize(host, tracee.OptionsRestore)
 	if err != nil {
 		return err

@@ -203,7 +203,10 @@ func (l *Live) await(s *seized) error {
 	t.round, t.boost = l.round, s.boost
 	t.process.round = l.round
 	t.deliver = 0
-	t.jobStop = st.Event() == unix.PTRACE_EVENT_STOP && st.Signal() != int(unix.SIGTRAP)
+	t.jobStop = 0
+	if st.Event() == unix.PTRACE_EVENT_STOP && st.Signal() != int(unix.SIGTRAP) {
+		t.jobStop = st.Signal()
+	}
 	if st.Event() == 0 { // it stopped on its way to a signal's delivery
 		t.deliver = st.Signal()
 		if t.pending, err = ptrace.PendingSignal(s.tid); err != nil {

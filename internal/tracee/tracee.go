@@ -92,6 +92,36 @@ func (t *Tracee) Begin(b *Batch) error {
 	return nil
 }
 
+// RunSignalled is Run for a batch that sends its own process signals, which it
+// gets; stopped reports whether it came to stand by job control. It runs on to
+// the end of the batch then, and stands when it is let go.
+func (t *Tracee) RunSignalled(b *Batch) (stopped bool, err error) {
+	if err := t.Begin(b); err != nil {
+		return false, err
+	}
+	for {
+		st, err := ptrace.Wait(t.TID)
+		if err != nil {
+			return false, fmt.Errorf("wait for thread %d: %w", t.TID, err)
+		}
+		if !st.Stopped() {
+			return false, fmt.Errorf("thread %d ended in a batch with status %#x", t.TID, uint32(st))
+		}
+		sig := 0
+		switch {
+		case st.Event() == unix.PTRACE_EVENT_STOP:
+			stopped = stopped || st.Signal() != int(unix.SIGTRAP)
+		case st.Event() == 0 && st.Signal() == int(unix.SIGTRAP):
+			return stopped, b.collect(t.TID)
+		case st.Event() == 0:
+			sig = st.Signal()
+		}
+		if err := ptrace.Continue(t.TID, sig); err != nil {
+			return false, fmt.Errorf("continue thread %d: %w", t.TID, err)
+		}
+	}
+}
+
 // Finish waits for the end of a batch and collects its results.
 func (t *Tracee) Finish(b *Batch) error {
 	for {
@@ -133,6 +163,10 @@ func (t *Tracee) Born() ([]*Tracee, error) {
 	}
 	return out, nil
 }
+
+// Cloned are the numbers of the threads and children that the last batch
+// cloned, which are traced, also if it has failed.
+func (t *Tracee) Cloned() []int { return t.born }
 
 // Syscall runs one system call at a syscall instruction of the target's own,
 // by a single step, so that it needs no loop in the target's memory.

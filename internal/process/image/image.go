@@ -42,14 +42,18 @@ type Process struct {
 	PID, Parent, Group, Session int
 	State                       State
 	ExitStatus                  int // of a zombie, as wait(2) gives it
-	ExitSignal                  int // that its parent gets when it ends
-	Comm                        string
-	Threads                     []*Thread // the leader first
-	Memory                      Memory
-	Exe                         string // path inside
-	Cwd                         string
-	Root                        string // "/" unless it has changed its root
-	Umask                       uint32
+	// StopSignal stopped a process that is Stopped; StopReported tells whether
+	// its parent was told by wait(2).
+	StopSignal   int
+	StopReported bool
+	ExitSignal   int // that its parent gets when it ends
+	Comm         string
+	Threads      []*Thread // the leader first
+	Memory       Memory
+	Exe          string // path inside
+	Cwd          string
+	Root         string // "/" unless it has changed its root
+	Umask        uint32
 	// Handlers are struct kernel_sigaction by signal number minus one.
 	Handlers    [64]Handler
 	Pending     [][128]byte // siginfo_t of signals pending for the whole process

@@ -154,9 +154,21 @@ func (t *Tracker) scanError(s span, e unix.Errno) error {
 	return fmt.Errorf("scan pages %#x-%#x of process %d: %w", s.start, s.end, t.pid, e)
 }
 
-// Begin starts tracking in a process that was just restored from an image, so
-// that the next scan finds what it wrote since then. The mappings are read anew.
-func (t *Tracker) Begin() error {
+// Begin starts tracking in a process that was just restored with the given
+// mappings, so that the next scan finds what it wrote since then. The mappings
+// are read anew; their advice is what they were restored with.
+func (t *Tracker) Begin(restored []image.VMA) error {
+	n, err := t.readMaps()
+	if err != nil {
+		return err
+	}
+	t.advice = map[uint64]image.Advice{}
+	for i := range restored {
+		if v := &restored[i]; v.Advice != 0 {
+			t.advice[v.Start] = v.Advice
+		}
+	}
+	t.advised = append(t.advised[:0], t.text[:n]...)
 	if err := t.Refresh(); err != nil {
 		return err
 	}

@@ -1,0 +1,119 @@
+package process
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
+
+// Commands of shmctl(2), semctl(2) and msgctl(2) that tell how much there is.
+const (
+	msgInfo = 12 // MSG_INFO
+	shmInfo = 14 // SHM_INFO
+	semInfo = 19 // SEM_INFO
+)
+
+// askNamespaces asks one process what belongs to the namespaces of all: the
+// number that was given to a process last, and objects of System V IPC, which
+// no checkpoint can keep yet and which live without any process.
+func (l *Live) askNamespaces(p *liveProcess) error {
+	b := tracee.NewBatchIn(areaOf(insideFDs, insideFDs+fdsAtOnce*64, insideEnd))
+	text := b.Output(32)
+	fd := b.Try(unix.SYS_OPEN, "/proc/sys/kernel/ns_last_pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	n := b.Try(unix.SYS_READ, fd, text, 31)
+	b.Try(unix.SYS_CLOSE, fd)
+	// struct shm_info, seminfo, msginfo of the kernel's headers.
+	shm, sem, msg := b.Output(48), b.Output(40), b.Output(32)
+	b.Try(unix.SYS_SHMCTL, 0, shmInfo, shm)
+	b.Try(unix.SYS_SEMCTL, 0, 0, semInfo, sem)
+	b.Try(unix.SYS_MSGCTL, 0, msgInfo, msg)
+	if err := p.threads[0].tracee.Run(b); err != nil {
+		return l.injectError(p, err)
+	}
+	l.lastPID = 0
+	if b.Value(n) > 0 {
+		l.lastPID, _ = number(bytes.TrimSpace(bytes.TrimRight(text.Bytes(), "\x00")))
+	}
+	for _, o := range []struct {
+		what string
+		n    int
+	}{
+		{"shared memory segments (ipcs -m)", u32(shm.Bytes(), 0)},
+		{"semaphore sets (ipcs -s)", u32(sem.Bytes(), semusz)},
+		{"message queues (ipcs -q)", u32(msg.Bytes(), 0)},
+	} {
+		if o.n > 0 {
+			return fault.New(fault.Uncapturable, "the sandbox has %d System V %s, which a checkpoint cannot keep", o.n, o.what).
+				WithHint("remove them (ipcrm -a), then try again")
+		}
+	}
+	return nil
+}
+
+// semusz is the place of the number of sets in struct seminfo.
+const semusz = 7
+
+// askStop asks the parent of a stopped process whether wait(2) has told it.
+func (l *Live) askStop(p *liveProcess) error {
+	for _, q := range l.order {
+		if q.pid != p.image.Parent {
+			continue
+		}
+		b := tracee.NewBatchIn(areaOf(insideFDs, insideFDs+fdsAtOnce*64, insideEnd))
+		info := b.Output(128)
+		const idPID = 1 // P_PID
+		got := b.Try(unix.SYS_WAITID, idPID, p.pid, info, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, 0)
+		if err := q.threads[0].tracee.Run(b); err != nil {
+			return l.injectError(q, err)
+		}
+		p.image.StopReported = b.Value(got) == 0 && u32(info.Bytes(), 0) == 0
+	}
+	return nil
+}
+
+// stops has processes stand by job control again, the way that they did. Their
+// parents are told no more than they knew.
+func (r *restore) stops() error {
+	return r.each(func(n *newProcess) error {
+		if n.image.State != image.Stopped {
+			return nil
+		}
+		stopped, err := r.stop(n, n.image.StopSignal)
+		if err == nil && !stopped {
+			// A group whose parents are all gone ignores terminal stops.
+			stopped, err = r.stop(n, int(unix.SIGSTOP))
+		}
+		if err == nil && !stopped {
+			err = fault.New(fault.Internal, "it does not stop by signal %d", n.image.StopSignal)
+		}
+		if err != nil {
+			return err
+		}
+		parent := r.procs[n.image.Parent]
+		if parent == nil {
+			return nil
+		}
+		b := tracee.NewBatch()
+		b.Try(unix.SYS_RT_SIGTIMEDWAIT, b.PutWords(1<<(unix.SIGCHLD-1)), nil, b.PutWords(0, 0), 8)
+		if n.image.StopReported {
+			b.Try(unix.SYS_WAIT4, n.image.PID, nil, unix.WUNTRACED|unix.WNOHANG, nil)
+		}
+		return parent.tracee.Run(b)
+	})
+}
+
+// stop has a process send itself a signal that stops it, and reports whether it
+// did. It is traced, so that it can go on working for us all the same.
+func (r *restore) stop(n *newProcess, sig int) (stopped bool, err error) {
+	set := uint64(1) << (sig - 1)
+	b := tracee.NewBatch()
+	b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_UNBLOCK, b.PutWords(set), nil, 8)
+	b.Call(unix.SYS_KILL, n.image.PID, sig)
+	b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_BLOCK, b.PutWords(set), nil, 8)
+	stopped, err = n.tracee.RunSignalled(b)
+	return stopped, err
+}
