@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -547,6 +548,39 @@ func TestKilledSupervisorLosesItsSandboxesAlone(t *testing.T) {
 	}
 	if out, _, end := run(t, next, "echo fine", ""); out != "fine\n" {
 		t.Errorf("%q, %+v", out, end)
+	}
+}
+
+func TestOldLogsAreForgotten(t *testing.T) {
+	d, c := start(t)
+	ctx := t.Context()
+	sb := create(t, c, "")
+	var ids []string
+	for range 6 {
+		se, err := sb.Start(ctx, sh("exec head -c 62000000 /dev/zero"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := se.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, se.ID)
+	}
+	eventually(t, "the oldest are forgotten", func() bool {
+		all, err := sb.Sessions(ctx)
+		return err == nil && len(all) < 6 && all[len(all)-1].ID == ids[5]
+	})
+	_, err := c.SessionHandle(ids[0]).Attach(ctx, client.AttachOptions{})
+	wantKind(t, err, fault.NotFound)
+	var room int64
+	err = filepath.WalkDir(filepath.Join(d.dir, "sessions"), func(_ string, e os.DirEntry, err error) error {
+		if i, ierr := e.Info(); ierr == nil && !e.IsDir() {
+			room += i.Size()
+		}
+		return err
+	})
+	if err != nil || room > 300<<20 {
+		t.Errorf("logs take %d bytes, %v", room, err)
 	}
 }
 

@@ -8,16 +8,20 @@ import (
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/node/id"
+	"github.com/sandtree/sandtree/internal/node/output"
 	"github.com/sandtree/sandtree/internal/node/session"
 	"github.com/sandtree/sandtree/internal/store"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
 // keepEnded is how many ended sessions of a sandbox stay known, with their
-// logs; pruneStep more gather before the oldest go.
+// logs, and keepBytes how much room those may take; when pruneStep more, or
+// pruneBytes more, have gathered, the oldest go.
 const (
-	keepEnded = 1000
-	pruneStep = 100
+	keepEnded  = 1000
+	pruneStep  = 100
+	keepBytes  = 256 << 20
+	pruneBytes = 32 << 20
 )
 
 // searchPath is the PATH of a command whose environment says nothing else.
@@ -145,25 +149,26 @@ func (b *sandbox) ping() {
 // settled gives up the sandbox's reference of a session that has ended and
 // whose output is all in the log.
 func (s *Sandboxes) settled(b *sandbox, se *session.Session) {
-	key := se.Record().Key
+	rec := se.Record()
+	size := output.Size(logDir(s.sessions.dir, rec.Sandbox), rec.ID)
 	b.recMu.Lock()
-	mine := b.running[key] == se && se.Ended()
+	mine := b.running[rec.Key] == se && se.Ended()
 	if mine {
-		delete(b.running, key)
+		delete(b.running, rec.Key)
 		b.kept++
+		b.keptBytes += size
 	}
-	prune := b.kept > keepEnded+pruneStep
+	prune := b.kept > keepEnded+pruneStep || b.keptBytes > keepBytes+pruneBytes
 	if prune {
-		b.kept = keepEnded
+		b.kept, b.keptBytes = min(b.kept, keepEnded), min(b.keptBytes, keepBytes)
 	}
-	sandbox := b.rec.ID
 	b.broadcast()
 	b.recMu.Unlock()
 	if mine {
 		s.sessions.release(se)
 	}
 	if prune {
-		s.prune(sandbox)
+		s.prune(rec.Sandbox)
 	}
 }
 
@@ -175,8 +180,16 @@ func (s *Sandboxes) prune(sandbox string) {
 		s.log.Error("forget old sessions", "sandbox", sandbox, "error", err)
 		return
 	}
-	all = slices.DeleteFunc(all, func(r store.Session) bool { return !r.Ended })
-	for _, r := range all[:max(0, len(all)-keepEnded)] {
+	count, room := 0, int64(0)
+	for _, r := range slices.Backward(all) { // the newest first
+		if !r.Ended {
+			continue
+		}
+		count++
+		room += output.Size(logDir(s.sessions.dir, sandbox), r.ID)
+		if count <= keepEnded && room <= keepBytes || count == 1 {
+			continue
+		}
 		if err := s.sessions.drop(ctx, r); err != nil {
 			s.log.Error("forget old session", "session", r.ID, "error", err)
 		}

@@ -101,8 +101,10 @@ type sandbox struct {
 	rolling bool    // reports of sessions wait in ended
 	ended   []control.Session
 	running map[string]*session.Session // by key; each is one reference
-	kept    int                         // ended sessions in the store, about
 	changed chan struct{}
+
+	kept      int   // ended sessions in the store, about
+	keptBytes int64 // and the room that their logs take
 }
 
 func newSandbox(rec store.Sandbox, fam *family) *sandbox {

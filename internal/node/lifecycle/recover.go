@@ -43,6 +43,7 @@ func (s *Sandboxes) recover(ctx context.Context) error {
 		f, ok := bodies[rec.ID]
 		delete(bodies, rec.ID)
 		b := newSandbox(rec, f.fam)
+		b.kept = keepEnded + pruneStep // it is counted at the next end
 		s.mu.Lock()
 		s.live[rec.ID] = b
 		s.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Log is what one session printed: two streams, or one for a terminal.
@@ -40,6 +42,18 @@ func Remove(dir, session string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Size returns the room on disk that a session's log takes, in bytes.
+func Size(dir, session string) int64 {
+	var n int64
+	for _, p := range append(paths(dir, session, true), paths(dir, session, false)...) {
+		var st unix.Stat_t
+		if unix.Stat(p, &st) == nil {
+			n += st.Blocks * 512
+		}
+	}
+	return n
 }
 
 func paths(dir, session string, terminal bool) []string {
