@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -25,8 +26,9 @@ type box struct {
 	mu         sync.RWMutex
 	body       *body // nil: ended
 	generation uint64
-	uppers     int // made so far: their ids are never used again
 	removed    bool
+
+	uppers atomic.Int64 // made so far: their ids are never used again
 
 	sessions sessions
 }

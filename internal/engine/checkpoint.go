@@ -56,6 +56,7 @@ func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (con
 		c.Free()
 		return control.Checkpoint{}, err
 	}
+	e.standbys.want(b, r.Checkpoint)
 	return e.report(b, r.Checkpoint)
 }
 
@@ -234,7 +235,16 @@ func (e *Engine) CheckpointRemove(_ context.Context, r control.CheckpointRef) er
 	if err != nil {
 		return err
 	}
-	return b.tree.Remove(r.Checkpoint)
+	n, release, err := b.tree.Use(r.Checkpoint)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := b.tree.Remove(n.ID); err != nil {
+		return err
+	}
+	e.standbys.drop(b, n.ID)
+	return nil
 }
 
 // Tree is the checkpoint tree of a sandbox.

@@ -69,11 +69,8 @@ func (e *Engine) dropBox(b *box) error {
 	return e.family.store.DropQuota(b.quota)
 }
 
-// nextUpper is an id for files that was never used; the caller holds mu.
-func (b *box) nextUpper() string {
-	b.uppers++
-	return fmt.Sprintf("%s_%d", b.id, b.uppers)
-}
+// nextUpper is an id for files that was never used.
+func (b *box) nextUpper() string { return fmt.Sprintf("%s_%d", b.id, b.uppers.Add(1)) }
 
 // watch reports a body that ends though nobody ended it.
 func (e *Engine) watch(b *box, o *body) {
@@ -131,6 +128,7 @@ func (e *Engine) Remove(ctx context.Context, r control.SandboxRequest) error {
 	o := b.body
 	b.removed, b.body = true, nil
 	e.forget(b)
+	e.standbys.drop(b, "")
 	var errs []error
 	if o != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)

@@ -18,6 +18,8 @@ type Engine struct {
 	events control.Events
 	log    *slog.Logger
 
+	standbys *standbys
+
 	mu    sync.Mutex
 	boxes map[string]*box
 	wg    sync.WaitGroup // bodies that end in the background
@@ -29,7 +31,13 @@ func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, 
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{family: f, events: events, log: log, boxes: map[string]*box{}}, nil
+	e := &Engine{family: f, events: events, log: log, boxes: map[string]*box{}}
+	most := mostStandbys
+	if cfg.NoStandbys {
+		most = 0
+	}
+	e.standbys = newStandbys(e, most)
+	return e, nil
 }
 
 // Close ends all incarnations and everything else that the engine made.
@@ -40,6 +48,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		ids = append(ids, id)
 	}
 	e.mu.Unlock()
+	e.standbys.close()
 	var errs []error
 	for _, id := range ids {
 		if err := e.Remove(ctx, control.SandboxRequest{Sandbox: id}); err != nil && !fault.Is(err, fault.NotFound) {
@@ -80,9 +89,12 @@ func (e *Engine) forget(b *box) {
 	}
 }
 
-// Wait waits until what ends in the background has ended: bodies that were
-// replaced or have died.
-func (e *Engine) Wait() { e.wg.Wait() }
+// Wait waits until all work in the background is done: standbys are built, and
+// bodies that were replaced or have died have ended.
+func (e *Engine) Wait() {
+	e.standbys.wait()
+	e.wg.Wait()
+}
 
 // background runs something that Close waits for.
 func (e *Engine) background(f func()) { e.wg.Go(f) }

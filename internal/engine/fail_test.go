@@ -36,7 +36,7 @@ func descriptors(t testing.TB) int {
 // Whichever step of a checkpoint, rollback or fork fails, the live tree goes on,
 // nothing is left, and the next one works.
 func TestEveryStepMayFail(t *testing.T) {
-	h := newHost(t)
+	h := newHost(t, withoutStandbys)
 	box := h.create()
 	p := h.exec(box, false, "python3", "-c", interpreter)
 	p.until("= ready")

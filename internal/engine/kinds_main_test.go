@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -187,3 +188,5 @@ func (x *talk) sayRaw(s string) {
 	_, err := x.in.WriteString(s)
 	check(x.t, err)
 }
+
+func containsWord(text, word string) bool { return slices.Contains(strings.Fields(text), word) }

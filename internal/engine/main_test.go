@@ -105,7 +105,7 @@ type host struct {
 
 var hosts atomic.Int64
 
-func newHost(t testing.TB) *host {
+func newHost(t testing.TB, change ...func(*control.Config)) *host {
 	t.Helper()
 	lower := rootLayer(t)
 	dir := t.TempDir()
@@ -127,9 +127,13 @@ func newHost(t testing.TB) *host {
 		check(t, parent.Remove(ctx))
 	})
 	h := &host{t: t, ended: make(chan control.Session, 1000)}
-	h.engine, err = engine.New(control.Config{
+	cfg := control.Config{
 		Family: "family", Pool: mount, Layers: []string{lower}, CgroupParent: name, CgroupFamily: "family", IDBase: idBase,
-	}, control.Events{
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	h.engine, err = engine.New(cfg, control.Events{
 		SessionEnded: func(s control.Session) { h.ended <- s },
 		SandboxEnded: func(control.SandboxEnded) {},
 	}, slog.New(slog.NewTextHandler(os.Stderr, nil)))
@@ -143,6 +147,9 @@ func newHost(t testing.TB) *host {
 }
 
 var background = context.Background()
+
+// withoutStandbys makes every rollback go the whole way.
+func withoutStandbys(c *control.Config) { c.NoStandbys = true }
 
 func (h *host) id(kind string) string { return fmt.Sprintf("%s-%d", kind, h.ids.Add(1)) }
 

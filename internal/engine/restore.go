@@ -30,9 +30,17 @@ type reborn struct {
 	processes []*sandbox.Process
 }
 
+// pace is with what priority a body is made.
+type pace bool
+
+const (
+	atOnce       pace = true  // somebody waits
+	inBackground pace = false // nobody does
+)
+
 // restore makes a body for b from a checkpoint. Its processes stand until
-// [reborn.release]. The caller holds b.mu.
-func (e *Engine) restore(b *box, c *checkpoint, generation uint64, steps *stages) (_ *reborn, err error) {
+// [reborn.release].
+func (e *Engine) restore(b *box, c *checkpoint, steps *stages, how pace) (_ *reborn, err error) {
 	upper := b.nextUpper()
 	if err := e.family.store.Clone(c.snapshot, upper, b.quota); err != nil {
 		return nil, err
@@ -63,7 +71,7 @@ func (e *Engine) restore(b *box, c *checkpoint, generation uint64, steps *stages
 	if err := c.shm.write(o.root); err != nil {
 		return nil, err
 	}
-	if err := r.processesOf(b, c, generation, steps); err != nil {
+	if err := r.processesOf(b, c, steps, how); err != nil {
 		return nil, err
 	}
 	return r, failRestored.Hit()
@@ -85,7 +93,7 @@ func clocks(c *checkpoint) (out [2]time.Duration) {
 }
 
 // processesOf restores the processes and sessions of a checkpoint.
-func (r *reborn) processesOf(b *box, c *checkpoint, generation uint64, steps *stages) (err error) {
+func (r *reborn) processesOf(b *box, c *checkpoint, steps *stages, how pace) (err error) {
 	o := r.body
 	inner := map[string]streams{}
 	defer func() {
@@ -95,7 +103,7 @@ func (r *reborn) processesOf(b *box, c *checkpoint, generation uint64, steps *st
 	}()
 	for _, old := range c.sessions {
 		s := &session{Session: old.Session}
-		s.Sandbox, s.Generation = b.id, generation
+		s.Sandbox = b.id
 		r.sessions = append(r.sessions, s)
 		p, err := o.inc.Adopt(s.PID)
 		if err != nil {
@@ -119,14 +127,18 @@ func (r *reborn) processesOf(b *box, c *checkpoint, generation uint64, steps *st
 		o.ancestors[key] = z.hold()
 	}
 	err = o.thread.do(func() error {
-		return urgent(func() error {
+		make := func() error {
 			live, took, err := process.Restore(c.tree, target)
 			for _, s := range took {
 				steps.ns["restore "+s.Name] += s.Took.Nanoseconds()
 			}
 			o.live = live
 			return err
-		})
+		}
+		if how == atOnce {
+			return urgent(make)
+		}
+		return errors.Join(renice(lowest), make(), renice(0))
 	})
 	steps.done("restore")
 	return err
@@ -185,13 +197,14 @@ func (r *reborn) abandon() {
 // release lets the processes go.
 func (r *reborn) release() error { return r.body.thread.do(r.body.live.Resume) }
 
-// install makes the sessions those of the box: they take the place of those of
+// install makes the sessions those of the box, in its generation: they take the place of those of
 // the old body, whose records of others end as rolled back.
 func (e *Engine) install(b *box, r *reborn) (files []*os.File, err error) {
 	b.sessions.mu.Lock()
 	old := b.sessions.all
 	b.sessions.all = map[string]*session{}
 	for _, s := range r.sessions {
+		s.Generation = b.generation
 		b.sessions.all[s.ID] = s
 	}
 	var ended []*session

@@ -28,7 +28,10 @@ func (e *Engine) Rollback(_ context.Context, r control.CheckpointRef) (control.R
 	}
 	defer release()
 	begin, steps := time.Now(), newStages()
-	next, err := e.restore(b, n.Data, b.generation+1, steps)
+	next := e.standbys.take(b, n.ID)
+	if next == nil {
+		next, err = e.restore(b, n.Data, steps, atOnce)
+	}
 	if err == nil {
 		if err = next.release(); err != nil {
 			next.abandon()
@@ -49,6 +52,7 @@ func (e *Engine) Rollback(_ context.Context, r control.CheckpointRef) (control.R
 	if old != nil {
 		e.retire(b, old)
 	}
+	e.standbys.want(b, n.ID)
 	if err != nil {
 		return control.Rebirth{}, nil, err
 	}
@@ -96,7 +100,7 @@ func (e *Engine) forkOne(c *checkpoint, id, hostname string) (control.Sandbox, e
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next, err := e.restore(b, c, 0, newStages())
+	next, err := e.restore(b, c, newStages(), atOnce)
 	if err == nil {
 		if err = next.release(); err != nil {
 			next.abandon()

@@ -113,6 +113,9 @@ func walkStep(h *host, r *rand.Rand, b *walkBox, boxes *[]*walkBox) string {
 		return "checkpoint"
 	case k < 85:
 		c := pick()
+		if r.IntN(2) == 0 { // from a standby, if it is that checkpoint's
+			h.engine.Wait()
+		}
 		_, ss := h.rollback(b.id, c)
 		b.talk = ss[b.talk.id]
 		if got := b.talk.ask("verify()", "= "); got != b.said[c] {

@@ -161,10 +161,11 @@ func (r *restore) follow(n *newProcess) error {
 		p.threads = append(p.threads, th)
 		l.threads[t.TID] = th
 	}
-	if err := p.memory.Attach(n.uffd); err != nil {
+	own := n.uffd
+	n.uffd = -1
+	if err := p.memory.Attach(own); err != nil {
 		return err
 	}
-	n.uffd = -1
 	return p.memory.Begin(n.image.Memory.VMAs)
 }
 

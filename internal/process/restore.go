@@ -57,7 +57,7 @@ type newProcess struct {
 	socket  int              // our end of its control socket, shared along a lineage
 	control int              // the number of its own end
 	held    map[int]bool     // whose memory of the zygote is still mapped in it
-	uffd    int              // its number there; -1: none
+	uffd    int              // its userfaultfd, until its tracker has it; -1: none
 	syscall uint64           // address of a syscall instruction
 }
 
@@ -235,6 +235,9 @@ func (r *restore) closeAll() {
 	}
 	closed := map[int]bool{}
 	for _, n := range r.procs {
+		if n.uffd >= 0 {
+			_ = unix.Close(n.uffd)
+		}
 		if !closed[n.socket] {
 			closed[n.socket] = true
 			_ = unix.Close(n.socket)

@@ -78,9 +78,11 @@ func (t *Tracker) Close() {
 }
 
 // Attach gives the tracker the userfaultfd that the process made by an
-// injected userfaultfd([uffd.Flags]) and that was then taken from it.
+// injected userfaultfd([uffd.Flags]) and that was then taken from it. It belongs
+// to the tracker whatever Attach returns.
 func (t *Tracker) Attach(fd int) error {
 	if err := uffd.Enable(fd); err != nil {
+		_ = unix.Close(fd)
 		return fmt.Errorf("track writes of process %d: %w", t.pid, err)
 	}
 	t.uffd = fd

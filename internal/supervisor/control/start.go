@@ -39,6 +39,9 @@ type Config struct {
 	// IDBase is the host's user and group id of root inside; 65536 ids from
 	// it on are the family's.
 	IDBase uint32 `json:"id_base"`
+	// NoStandbys keeps no finished bodies ready for rollbacks: they take
+	// longer, and no memory beforehand.
+	NoStandbys bool `json:"no_standbys,omitempty"`
 	// HeapBytes is the soft limit of the supervisor's own heap; 0 means the
 	// default.
 	HeapBytes int64 `json:"heap_bytes,omitempty"`
