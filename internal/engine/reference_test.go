@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
 // reference is the sandbox that figures are given for: a bash with variables
@@ -201,5 +203,66 @@ func report(b *testing.B, name string, d []time.Duration) {
 	b.ReportMetric(us(percentile(d, .5)), name+"-p50-us")
 	if name == "frozen" || name == "elapsed" || name == "first-reply" {
 		b.ReportMetric(us(percentile(d, .99)), name+"-p99-us")
+	}
+}
+
+// A hundred copies of the reference sandbox.
+func BenchmarkFork100(b *testing.B) {
+	h := newHost(b, withoutStandbys)
+	r := newReference(h, 100)
+	c := h.checkpoint(r.box)
+	var took []time.Duration
+	for b.Loop() {
+		ids := make([]string, 100)
+		for i := range ids {
+			ids[i] = h.id("sb")
+		}
+		begin := time.Now()
+		_, err := h.engine.Fork(background, control.ForkRequest{
+			From: control.CheckpointRef{Sandbox: r.box, Checkpoint: c.ID}, Sandboxes: ids, Hostnames: make([]string, 100),
+		})
+		check(b, err)
+		took = append(took, time.Since(begin))
+		b.StopTimer()
+		for _, id := range ids {
+			check(b, h.engine.Remove(background, control.SandboxRequest{Sandbox: id}))
+		}
+		b.StartTimer()
+	}
+	report(b, "elapsed", took)
+}
+
+// After fork -n 4, five sandboxes go on apart.
+func TestForksGoOnApart(t *testing.T) {
+	h := newHost(t)
+	r := newReference(h, 20)
+	r.python.ask("dirty(512, 10)", "= ")
+	c := h.checkpoint(r.box)
+	ids := []string{h.id("sb"), h.id("sb"), h.id("sb"), h.id("sb")}
+	_, err := h.engine.Fork(background, control.ForkRequest{
+		From: control.CheckpointRef{Sandbox: r.box, Checkpoint: c.ID}, Sandboxes: ids, Hostnames: make([]string, 4),
+	})
+	check(t, err)
+	all := []*reference{r}
+	for _, id := range ids {
+		all = append(all, &reference{h: h, box: id, bash: h.adopt(id, r.bash.id), python: h.adopt(id, r.python.id)})
+	}
+	for i, x := range all {
+		x.check(1, 1)
+		x.bash.ask(fmt.Sprintf("x=%d; echo set", 10+i), "set")
+		for range i {
+			x.python.ask("dirty(512, 10)", "= ")
+		}
+	}
+	sums := map[string]bool{}
+	for i, x := range all {
+		x.check(10+i, 1+i)
+		if got := x.python.ask("open('/root/f3').read()", "= "); got != fmt.Sprint(1+i) {
+			t.Errorf("sandbox %d has %q in its file, want %d", i, got, 1+i)
+		}
+		sums[x.python.ask("sums()", "= ")] = true
+	}
+	if len(sums) != len(all) {
+		t.Errorf("heaps of five sandboxes that went on apart have %d different sums", len(sums))
 	}
 }

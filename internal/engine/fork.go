@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// Fork makes sandboxes from a checkpoint. Either all are made or none.
+func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkReply, error) {
+	from, err := e.box(r.From.Sandbox)
+	if err != nil {
+		return control.ForkReply{}, err
+	}
+	if len(r.Hostnames) != len(r.Sandboxes) || len(r.Sandboxes) == 0 {
+		return control.ForkReply{}, fault.New(fault.Invalid, "%d sandboxes with %d hostnames", len(r.Sandboxes), len(r.Hostnames))
+	}
+	n, release, err := from.tree.Use(r.From.Checkpoint)
+	if err != nil {
+		return control.ForkReply{}, err
+	}
+	defer release()
+	out := control.ForkReply{Sandboxes: make([]control.Sandbox, len(r.Sandboxes)), ElapsedNS: make([]int64, len(r.Sandboxes))}
+	errs := make([]error, len(r.Sandboxes))
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, runtime.NumCPU()) // more at once would only wait for each other
+	for i, id := range r.Sandboxes {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			begin := time.Now()
+			out.Sandboxes[i], errs[i] = e.forkOne(n.Data, id, r.Hostnames[i])
+			out.ElapsedNS[i] = time.Since(begin).Nanoseconds()
+		})
+	}
+	wg.Wait()
+	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if i < 0 {
+		return out, nil
+	}
+	err = fault.New(fault.KindOf(errs[i]), "fork checkpoint %s: %w", r.From.Checkpoint, errs[i])
+	for k, id := range r.Sandboxes {
+		if errs[k] == nil {
+			err = errors.Join(err, e.Remove(ctx, control.SandboxRequest{Sandbox: id}))
+		}
+	}
+	return control.ForkReply{}, err
+}
+
+func (e *Engine) forkOne(c *checkpoint, id, hostname string) (control.Sandbox, error) {
+	if hostname == "" {
+		hostname = c.hostname
+	}
+	b, err := e.newBox(id, hostname, c.resources, c.setuid)
+	if err != nil {
+		return control.Sandbox{}, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next, err := e.restore(b, c, newStages(), atOnce)
+	if err == nil {
+		if err = next.release(); err != nil {
+			next.abandon()
+			err = errors.Join(err, e.family.store.Remove(next.body.upper))
+		}
+	}
+	if err != nil {
+		return control.Sandbox{}, errors.Join(err, e.dropBox(b))
+	}
+	b.body = next.body
+	files, err := e.install(b, next)
+	for _, f := range files { // the node fetches its own
+		_ = f.Close()
+	}
+	e.watch(b, next.body)
+	return b.describe(), err
+}
