@@ -49,8 +49,9 @@ template: build
 	scripts/template
 
 # The main job: a search over candidate patches as a tree of checkpoints.
+# DEMOFLAGS=--short makes it a minute or two.
 demo: build
-	scripts/demo
+	scripts/demo $(DEMOFLAGS)
 
 bench: build template
 	$(BIN) bench
