@@ -210,10 +210,10 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	if err != nil && begun && e2 == nil { // the files of nothing
 		_ = e.family.store.Remove(c.snapshot)
 	}
-	if err == nil && e2 != nil {
-		capture.Close()
-	}
 	if err = errors.Join(err, e2); err != nil {
+		if capture != nil {
+			capture.Discard()
+		}
 		return nil, err
 	}
 	return capture, nil
@@ -225,6 +225,7 @@ func (c *checkpoint) discard(capture *process.Capture) {
 		c.shm.close()
 		return
 	}
+	capture.Close()
 	c.tree = capture.Tree
 	c.Free()
 }

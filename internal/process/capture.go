@@ -56,6 +56,14 @@ func (l *Live) Prepare() {
 // snapshot of them can be taken beside.
 func (l *Live) Capture(env descriptor.Env, arena *memory.Arena, files func()) (*Capture, error) {
 	c := &Capture{Tree: &image.Tree{}, Deltas: map[int]*memory.Delta{}, backings: map[vmaKey]int{}}
+	if err := l.capture(c, env, arena, files); err != nil {
+		c.Discard()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, files func()) error {
 	last := time.Now()
 	stage := func(name string) {
 		now := time.Now()
@@ -64,34 +72,34 @@ func (l *Live) Capture(env descriptor.Env, arena *memory.Arena, files func()) (*
 	}
 	for _, p := range l.order {
 		if err := l.readProcess(p); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	zombies, err := l.readZombies()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	stage("registers")
 	if err := l.refuse(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := l.listDescriptors(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := l.readDescriptors(c, env); err != nil {
-		return nil, err
+		return err
 	}
 	stage("descriptors")
 	files()
 	if err := l.readInside(); err != nil {
-		return nil, err
+		return err
 	}
 	stage("inside")
 	if c.Tree.Shared, err = l.readShared(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := l.readClocks(c.Tree); err != nil {
-		return nil, err
+		return err
 	}
 	for _, p := range l.order {
 		c.Tree.Processes = append(c.Tree.Processes, p.image)
@@ -99,11 +107,10 @@ func (l *Live) Capture(env descriptor.Env, arena *memory.Arena, files func()) (*
 	c.Tree.Processes = parentsFirst(append(c.Tree.Processes, zombies...))
 	l.followLineages(c)
 	if err := l.readMemory(c, arena); err != nil {
-		c.Close()
-		return nil, err
+		return err
 	}
 	stage("memory")
-	return c, nil
+	return nil
 }
 
 // Discard makes the next capture a full one, since the last came to nothing.
@@ -265,18 +272,29 @@ func parentsFirst(in []*image.Process) []*image.Process {
 }
 
 // keepBackings opens the files of new mappings that no path leads to later:
-// those without a name, and those of a process that was restored, which are
-// files of a layer and not of the overlay.
+// those without a name, those of a process that was restored, which are a
+// layer's or a checkpoint's own, and those that are no files of the overlay.
+// The latter can be written meanwhile, so they are copied.
 func (l *Live) keepBackings(c *Capture, p *liveProcess, d *memory.Delta) error {
 	for i := range d.VMAs {
 		v := &d.VMAs[i]
-		if v.Kind != image.FileBacked || v.Shared || !v.Fresh || !v.Deleted && v.Dev == l.cfg.Device {
+		isNew := v.Fresh || v.Prot == 0 // those that nobody may access are not told apart
+		foreign := v.Dev != l.cfg.Device
+		if v.Kind != image.FileBacked || v.Shared || !isNew || !v.Deleted && !foreign {
 			continue
 		}
 		path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.host, v.Start, v.End)
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("open mapped file %s of %s: %w", v.Path, describe(p), err)
+		}
+		if foreign && !v.Kept {
+			live := fd
+			fd, err = copyFile(live)
+			_ = unix.Close(live)
+			if err != nil {
+				return fmt.Errorf("copy mapped file %s of %s: %w", v.Path, describe(p), err)
+			}
 		}
 		c.backings[vmaKey{p.pid, v.Start}] = fd
 	}
@@ -288,6 +306,19 @@ func (l *Live) keepBackings(c *Capture, p *liveProcess, d *memory.Delta) error {
 func (c *Capture) Backing(pid int, v *image.VMA) (fd int, ok bool) {
 	fd, ok = c.backings[vmaKey{pid, v.Start}]
 	return fd, ok
+}
+
+// Discard frees everything that a capture holds that comes to nothing.
+func (c *Capture) Discard() {
+	c.Close()
+	for _, s := range c.Tree.Shared {
+		_ = s.Close()
+	}
+	for _, f := range c.Tree.Files {
+		if f.Blob != nil {
+			_ = f.Blob.Close()
+		}
+	}
 }
 
 // Close frees what the zygotes have taken over by then.

@@ -166,6 +166,7 @@ func (r *restore) follow(n *newProcess) error {
 	if err := p.memory.Attach(own); err != nil {
 		return err
 	}
+	p.memory.UseOrigins(l.origins)
 	return p.memory.Begin(n.image.Memory.VMAs)
 }
 

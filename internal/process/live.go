@@ -50,6 +50,7 @@ type Live struct {
 	alarm   *alarm
 
 	descriptors descriptor.Capturer
+	origins     *memory.Origins
 	buf         []byte
 	tids        []int
 	begun       []*liveThread // whose batches run
@@ -101,7 +102,7 @@ func NewLive(cfg Config) (*Live, error) {
 	}
 	return &Live{
 		cfg: cfg, procs: map[int]*liveProcess{}, threads: map[int]*liveThread{},
-		alarm: a, buf: make([]byte, 1<<16),
+		alarm: a, origins: memory.NewOrigins(), buf: make([]byte, 1<<16),
 	}, nil
 }
 
@@ -165,6 +166,7 @@ func (l *Live) meetProcess(host int) (*liveProcess, error) {
 		_ = unix.Close(p.pidfd)
 		return nil, err
 	}
+	p.memory.UseOrigins(l.origins)
 	return p, nil
 }
 

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -47,18 +46,31 @@ func copyShared(p *liveProcess, v *image.VMA) (*image.Shared, error) {
 	if err := unix.Fstat(from, &st); err != nil {
 		return nil, err
 	}
-	to, err := unix.MemfdCreate("shared", unix.MFD_CLOEXEC)
+	to, err := copyFile(from)
 	if err != nil {
-		return nil, fmt.Errorf("memfd_create: %w", err)
+		return nil, err
 	}
-	s := &image.Shared{Dev: v.Dev, Ino: v.Ino, Size: st.Size, FD: to, Name: v.Path}
-	if err := unix.Ftruncate(to, st.Size); err != nil {
-		return nil, errors.Join(err, s.Close())
+	return &image.Shared{Dev: v.Dev, Ino: v.Ino, Size: st.Size, FD: to, Name: v.Path}, nil
+}
+
+// copyFile makes an anonymous file with the content of another one.
+func copyFile(from int) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(from, &st); err != nil {
+		return -1, err
 	}
-	if err := CopyData(to, from, st.Size); err != nil {
-		return nil, errors.Join(err, s.Close())
+	to, err := unix.MemfdCreate("copy", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("memfd_create: %w", err)
 	}
-	return s, nil
+	if err = unix.Ftruncate(to, st.Size); err == nil {
+		err = CopyData(to, from, st.Size)
+	}
+	if err != nil {
+		_ = unix.Close(to)
+		return -1, err
+	}
+	return to, nil
 }
 
 // CopyData copies the parts of a file that hold data to the same places of

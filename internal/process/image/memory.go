@@ -38,6 +38,7 @@ type VMA struct {
 	Offset     uint64 // in the file or shared object
 	Path       string // of a file, inside; without " (deleted)"
 	Deleted    bool   // the file has no name any more, or another file has it
+	Kept       bool   // the file is a layer's or a checkpoint's own, which Path named when it was mapped
 	Name       string // of the kernel's own mappings
 	Dev        uint64 // makedev as in maps, of files and shared objects
 	Ino        uint64

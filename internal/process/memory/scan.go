@@ -169,6 +169,11 @@ func (t *Tracker) Begin(restored []image.VMA) error {
 		}
 	}
 	t.advised = append(t.advised[:0], t.text[:n]...)
+	now, err := ParseMaps(t.text[:n])
+	if err != nil {
+		return fmt.Errorf("process %d: %w", t.pid, err)
+	}
+	t.origins.learn(now, restored)
 	if err := t.Refresh(); err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ type Tracker struct {
 	advised    []byte // the text of maps that advice belongs to
 	advice     map[uint64]image.Advice
 	scratch    *Scratch
+	origins    *Origins // nil: every file is one of the live incarnation
 }
 
 type span struct{ start, end uint64 }
@@ -65,6 +66,10 @@ func (t *Tracker) open() error {
 	}
 	return nil
 }
+
+// UseOrigins tells what the files of restored processes are. It must be called
+// before the first Refresh.
+func (t *Tracker) UseOrigins(o *Origins) { t.origins = o }
 
 // Close ends the following. The process is not changed by it: write tracking
 // ends with the last descriptor.
@@ -117,6 +122,9 @@ func (t *Tracker) Refresh() error {
 	vmas, err := ParseMaps(t.text[:n])
 	if err != nil {
 		return fmt.Errorf("process %d: %w", t.pid, err)
+	}
+	for i := range vmas {
+		t.origins.apply(&vmas[i])
 	}
 	t.vmas, t.last = vmas, append(t.last[:0], t.text[:n]...)
 	if err := t.advise(); err != nil {
