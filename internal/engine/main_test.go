@@ -36,6 +36,9 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	if config, ok := os.LookupEnv(crashEnv); ok {
+		os.Exit(crash(config))
+	}
 	code := m.Run()
 	for i := len(shared.undo) - 1; i >= 0; i-- {
 		shared.undo[i]()
