@@ -1,6 +1,12 @@
 package engine_test
 
-import "testing"
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
 
 // interpreter answers a line of python with "= " and its value.
 const interpreter = `
@@ -51,5 +57,39 @@ func TestRollbackBringsProcessAndFilesBack(t *testing.T) {
 		}
 		p.ask("x = 7", "= ")
 		p.ask("open('/root/f','w').write('again')", "= ")
+	}
+}
+
+// Eight callers fork one checkpoint at once, from one zygote.
+func TestEightForksAtOnce(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	p := h.exec(box, false, "python3", "-c", interpreter)
+	p.until("= ready")
+	p.ask("x = 5", "= ")
+	c := h.checkpoint(box)
+	ids := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range ids {
+		ids[i] = h.id("sb")
+		wg.Go(func() {
+			_, err := h.engine.Fork(background, control.ForkRequest{
+				From: control.CheckpointRef{Sandbox: box, Checkpoint: c.ID}, Sandboxes: []string{ids[i]}, Hostnames: []string{""},
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i, id := range ids {
+		f := h.adopt(id, p.id)
+		f.ask(fmt.Sprintf("x += %d", i), "= ")
+		if got := f.ask("x", "= "); got != fmt.Sprint(5+i) {
+			t.Errorf("copy %d has x = %s", i, got)
+		}
+	}
+	if got := p.ask("x", "= "); got != "5" {
+		t.Errorf("the origin has x = %s", got)
 	}
 }
