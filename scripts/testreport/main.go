@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -43,10 +45,15 @@ func (r *report) take(e event) {
 		r.output[key] = append(r.output[key], e.Output)
 	case "fail":
 		r.failed = append(r.failed, key)
-		for _, l := range r.output[key] {
-			fmt.Fprint(r.out, l)
+		r.print(key)
+		if e.Test == "" {
+			// Tests that were running when the process died have no event.
+			for _, k := range slices.Sorted(maps.Keys(r.output)) {
+				if strings.HasPrefix(k, key) {
+					r.print(k)
+				}
+			}
 		}
-		delete(r.output, key)
 	case "skip":
 		if e.Test != "" {
 			r.skipped = append(r.skipped, key+": "+reason(r.output[key]))
@@ -58,6 +65,14 @@ func (r *report) take(e event) {
 		}
 		delete(r.output, key)
 	}
+}
+
+// print writes what was kept under a key.
+func (r *report) print(key string) {
+	for _, l := range r.output[key] {
+		fmt.Fprint(r.out, l)
+	}
+	delete(r.output, key)
 }
 
 // closing reports whether a line is the one that go test ends a package with.
