@@ -95,6 +95,7 @@ const threadsProgram = `
 #include <unistd.h>
 #define N 12
 static __thread long mine = -1;
+static __thread int seen; // rounds
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER, inside = PTHREAD_MUTEX_INITIALIZER, *robust;
 static pthread_cond_t cv = PTHREAD_COND_INITIALIZER;
 static long turn, done; static atomic_int go, held, wrong; static atomic_long rounds[N];
@@ -105,7 +106,7 @@ static char big[N][65536];
 static int spin(long i) {
 	double want[8]; unsigned long flags; int bad = 0;
 	for (int k = 0; k < 8; k++) want[k] = i * 100 + k + 0.25;
-	double st = i + 0.5, out[8], stout; int go0 = go;
+	double st = i + 0.5, out[8], stout; int go0 = seen;
 	unsigned csr = 0x1f80 | (i % 4) << 13, csrout; unsigned short cw = 0x37f & ~0x300, cwout;
 	__asm__ volatile(
 		"ldmxcsr %[csr]\n fldcw %[cw]\n fldl %[st]\n"
@@ -128,7 +129,7 @@ static int spin(long i) {
 }
 #ifdef __AVX__
 static int spinWide(long i) {
-	unsigned char in[32], out[32]; int go0 = go;
+	unsigned char in[32], out[32]; int go0 = seen;
 	for (int k = 0; k < 32; k++) in[k] = i * 32 + k;
 	__asm__ volatile("vmovdqu (%[i]),%%ymm9\n 1: lock; incq (%[r])\n pause\n cmpl %[g0],%[g]\n je 1b\n vmovdqu %%ymm9,(%[o])\n vzeroupper\n"
 		: : [i] "r"(in), [o] "r"(out), [g] "m"(go), [g0] "r"(go0), [r] "r"(&rounds[i]) : "memory", "xmm9");
@@ -163,8 +164,7 @@ static void *work(void *a) {
 #endif
 		else {
 			pthread_mutex_lock(&mu);
-			long was = turn;
-			while (turn == was) pthread_cond_wait(&cv, &mu);
+			while (turn == seen) pthread_cond_wait(&cv, &mu);
 			pthread_mutex_unlock(&mu);
 		}
 		if (bad) wrong += bad;
@@ -173,6 +173,7 @@ static void *work(void *a) {
 		if (__rseq_size == 0 || (int)rs->cpu_id < 0) wrong += 1000000;
 		// The area is registered: unregistering it with another length fails otherwise.
 		if (syscall(SYS_rseq, rs, 32, 0, RSEQ_SIG) == 0 || errno != EBUSY) wrong += 10000000;
+		seen++;
 		pthread_mutex_lock(&mu); done++; pthread_cond_broadcast(&cv); pthread_mutex_unlock(&mu);
 	}
 	return 0;
@@ -210,7 +211,7 @@ int main() {
 // All that a thread has besides memory, in a program without an interpreter.
 func TestKindsOfThreadState(t *testing.T) {
 	h := newHost(t)
-	flags := []string{}
+	flags := []string{"-mno-red-zone"}
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil && containsWord(string(b), "avx") {
 		flags = append(flags, "-mavx")
 	}
