@@ -60,8 +60,9 @@ func (e *Engine) Exec(_ context.Context, r control.ExecRequest) (control.Session
 	if err != nil {
 		return control.Session{}, nil, err
 	}
+	begun := b.sessions.record(s) // it may end at once
 	e.await(b, o, s, p)
-	return s.Session, files, nil
+	return begun, files, nil
 }
 
 // await notes the end of a session's command.
