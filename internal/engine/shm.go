@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/fsid"
 	"github.com/sandtree/sandtree/internal/process"
 )
 
@@ -141,12 +142,19 @@ func (s *shm) write(root int) error {
 		return err
 	}
 	defer unix.Close(dir)
-	for i := range s.entries {
-		if err := s.entries[i].write(dir); err != nil {
-			return fmt.Errorf("make /dev/shm/%s: %w", s.entries[i].path, err)
-		}
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		return fmt.Errorf("stat /dev/shm of the sandbox: %w", err)
 	}
-	return nil
+	// Its file system is the sandbox's, where this process has no id.
+	return fsid.As(int(st.Uid), int(st.Gid), func() error {
+		for i := range s.entries {
+			if err := s.entries[i].write(dir); err != nil {
+				return fmt.Errorf("make /dev/shm/%s: %w", s.entries[i].path, err)
+			}
+		}
+		return nil
+	})
 }
 
 func (e *shmEntry) write(dir int) error {

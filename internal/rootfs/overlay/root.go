@@ -3,11 +3,11 @@ package overlay
 import (
 	"errors"
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/fsid"
 	"github.com/sandtree/sandtree/internal/linux/mount"
 	"github.com/sandtree/sandtree/internal/rootfs"
 )
@@ -48,7 +48,7 @@ func (s *Store) mountRoot(id string) (fd int, err error) {
 	}
 	defer unix.Close(work)
 	err = s.pastLimit(u.quota, func() error {
-		return asMapped(s.base, func() error {
+		return fsid.As(s.base.uid, s.base.gid, func() error {
 			fd, err = s.overlay(up, work)
 			return err
 		})
@@ -94,47 +94,4 @@ func (s *Store) overlay(up, work int) (fd int, err error) {
 
 func (s *Store) openMapped(path string) (fd int, err error) {
 	return unix.Openat(s.mapped, path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-}
-
-// asMapped runs f with the file system ids of a sandbox's root and all
-// capabilities, on an OS thread of its own for the time. When the ids cannot
-// be set back the thread is not used again: it ends with its goroutine.
-func asMapped(id ids, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		err := setFSIDs(id)
-		if err == nil {
-			err = f()
-		}
-		if setFSIDs(ids{0, 0}) == nil {
-			runtime.UnlockOSThread()
-		}
-		result <- err
-	}()
-	return <-result
-}
-
-// setFSIDs changes the calling thread's fsuid and fsgid, and raises the
-// capabilities that leaving fsuid 0 drops (capabilities(7), "Effect of user ID
-// changes on capabilities").
-func setFSIDs(id ids) error {
-	// setfsuid(2) returns the id before and reports no error; a second call
-	// with an id that cannot be tells what is set now.
-	if err := unix.Setfsgid(id.gid); err != nil {
-		return err
-	}
-	if err := unix.Setfsuid(id.uid); err != nil {
-		return err
-	}
-	if now, _ := unix.SetfsuidRetUid(-1); now != id.uid {
-		return fault.New(fault.Permission, "cannot act as uid %d", id.uid)
-	}
-	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var d [2]unix.CapUserData
-	if err := unix.Capget(&h, &d[0]); err != nil {
-		return err
-	}
-	d[0].Effective, d[1].Effective = d[0].Permitted, d[1].Permitted
-	return unix.Capset(&h, &d[0])
 }

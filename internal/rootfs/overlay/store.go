@@ -28,7 +28,8 @@
 // Overlayfs works with the credentials of the thread that mounted it. Host uid
 // 0 has no id in an idmapped upper, and so cannot make the scratch directory
 // there; the overlay then becomes read-only without an error. Therefore
-// [Store.MountRoot] mounts as the sandbox's root: see asMapped.
+// [Store.MountRoot] mounts as the sandbox's root: see
+// [fsid.As].
 package overlay
 
 import (

@@ -1,0 +1,47 @@
+package engine_test
+
+import "testing"
+
+// /dev/shm is memory, and comes back with the processes: contents, holes,
+// links, owners, modes.
+func TestSharedMemoryFilesComeBack(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	p := h.exec(box, false, "python3", "-c", interpreter)
+	p.until("= ready")
+	const look = "[(n, s.st_mode, s.st_uid, s.st_gid, s.st_size, s.st_nlink) for n in sorted(os.listdir('/dev/shm') + ['d/in']) " +
+		"for s in [os.lstat('/dev/shm/' + n)]] + [open('/dev/shm/f').read(), os.readlink('/dev/shm/l'), os.path.samefile('/dev/shm/f', '/dev/shm/g')]"
+	for _, line := range []string{
+		"import os, mmap",
+		"os.chdir('/dev/shm')",
+		"open('f', 'w').write('before')",
+		"os.chown('f', 1000, 1001)",
+		"os.chmod('f', 0o640)",
+		"os.link('f', 'g')",
+		"os.symlink('f', 'l')",
+		"os.mkfifo('p')",
+		"os.mkdir('d')",
+		"open('d/in', 'w').truncate(1 << 20)",
+		"os.chown('d', 1000, 1000)",
+		"os.chmod('d', 0o500)",
+		"os.chdir('/')",
+		"m = mmap.mmap(os.open('/dev/shm/f', os.O_RDWR), 6)",
+	} {
+		p.ask(line, "= ")
+	}
+	was := p.ask(look, "= ")
+	c := h.checkpoint(box)
+	p.ask("m.__setitem__(slice(0, 6), b'after!')", "= ")
+	p.ask("os.remove('/dev/shm/l')", "= ")
+	for range 2 {
+		_, ss := h.rollback(box, c.ID)
+		p = ss[p.id]
+		if got := p.ask(look, "= "); got != was {
+			t.Errorf("/dev/shm is\n%s, was\n%s", got, was)
+		}
+		p.ask("m.__setitem__(slice(0, 6), b'shared')", "= ")
+		if got := p.ask("open('/dev/shm/f').read()", "= "); got != "shared" {
+			t.Errorf("what was written through the mapping is %q in the file", got)
+		}
+	}
+}
