@@ -140,6 +140,11 @@ func (q *questions) answerProcess(p *liveProcess) {
 		v := q.timers.Bytes()[w*itimerSize:]
 		m.Timers[w].Interval = unix.Timeval{Sec: int64(u64(v, 0)), Usec: int64(u64(v, 1))}
 		m.Timers[w].Value = unix.Timeval{Sec: int64(u64(v, 2)), Usec: int64(u64(v, 3))}
+		if m.Timers[w].Value == (unix.Timeval{}) && m.Timers[w].Interval != (unix.Timeval{}) {
+			// It has fired, and the kernel arms it again when the signal, which
+			// is pending, is delivered. Firing once more adds no second signal.
+			m.Timers[w].Value.Usec = 1
+		}
 	}
 	m.Umask = uint32(b.Value(q.umask))
 	m.Dumpable = b.Value(q.dumpable)
