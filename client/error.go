@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -97,6 +98,12 @@ func wrap(err error) error {
 	if !errors.As(err, &ce) {
 		return &Error{Kind: KindOf(err), Message: err.Error(), Err: err}
 	}
+	if notText(ce) {
+		return &Error{
+			Kind: Invalid, Err: err, Message: "the request holds bytes that are not UTF-8 text",
+			Hint: "names, arguments and variables are text; pass other bytes on standard input, and copy files with such names with their directory",
+		}
+	}
 	e := &Error{Kind: Internal, Message: ce.Message(), Err: err}
 	if k, ok := byCode[ce.Code()]; ok {
 		e.Kind = k
@@ -111,4 +118,10 @@ func wrap(err error) error {
 		}
 	}
 	return e
+}
+
+// notText reports whether a request was not sent, since a string in it is not
+// UTF-8, which protocol buffers refuse with an error that has no type.
+func notText(err *connect.Error) bool {
+	return !connect.IsWireError(err) && strings.Contains(err.Message(), "invalid UTF-8")
 }
