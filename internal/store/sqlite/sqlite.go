@@ -27,7 +27,11 @@ import (
 var migrations embed.FS
 
 // DB is a store in one file.
-type DB struct{ db *sql.DB }
+type DB struct {
+	db *sql.DB
+	// What each command costs is prepared once.
+	addSession, updateSession *sql.Stmt
+}
 
 var _ store.Store = (*DB)(nil)
 
@@ -48,7 +52,24 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err := migrate(ctx, db); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
-	return &DB{db}, nil
+	if err := keepRoom(ctx, db); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
+	}
+	d := &DB{db: db}
+	if err := d.prepare(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
+	}
+	return d, nil
+}
+
+func (d *DB) prepare(ctx context.Context) (err error) {
+	if d.addSession, err = d.db.PrepareContext(ctx, addSession); err != nil {
+		return classify(err)
+	}
+	if d.updateSession, err = d.db.PrepareContext(ctx, updateSession); err != nil {
+		return classify(err)
+	}
+	return nil
 }
 
 // Close closes the file.
@@ -112,6 +133,11 @@ func isForeignKey(err error) bool {
 // exec runs a statement that must change a row; what names the row.
 func (d *DB) exec(ctx context.Context, what, query string, args ...any) error {
 	r, err := d.db.ExecContext(ctx, query, args...)
+	return changed(r, err, what)
+}
+
+// changed wants a statement to have changed a row.
+func changed(r sql.Result, err error, what string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, classify(err))
 	}
