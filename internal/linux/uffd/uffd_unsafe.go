@@ -16,10 +16,11 @@ import (
 const Flags = 1 | unix.O_CLOEXEC | unix.O_NONBLOCK
 
 const (
-	ioctlAPI      = 0xc018aa3f // UFFDIO_API
-	ioctlRegister = 0xc020aa00 // UFFDIO_REGISTER
-	apiVersion    = 0xaa
-	registerWP    = 1 << 1
+	ioctlAPI        = 0xc018aa3f // UFFDIO_API
+	ioctlRegister   = 0xc020aa00 // UFFDIO_REGISTER
+	ioctlUnregister = 0x8010aa01 // UFFDIO_UNREGISTER
+	apiVersion      = 0xaa
+	registerWP      = 1 << 1
 
 	featureWPUnpopulated = 1 << 13 // Linux 6.4
 	featureWPAsync       = 1 << 15 // Linux 6.7
@@ -46,4 +47,12 @@ func Enable(fd int) error {
 func Register(fd int, start, end uint64) unix.Errno {
 	r := [4]uint64{start, end - start, registerWP, 0}
 	return ioctl(fd, ioctlRegister, unsafe.Pointer(&r))
+}
+
+// Unregister ends the tracking of a range, all of which is registered. Protection
+// is lifted, and the marks that it has left where no page is are gone. EINVAL:
+// not all is registered.
+func Unregister(fd int, start, end uint64) unix.Errno {
+	r := [2]uint64{start, end - start}
+	return ioctl(fd, ioctlUnregister, unsafe.Pointer(&r))
 }

@@ -94,7 +94,14 @@ func start(t *testing.T, seed, heapMB int) *target {
 	if err := os.WriteFile(file, bytes.Repeat([]byte("mapped"), 8*pageSize/6+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("python3", "-c", program, fmt.Sprint(seed), fmt.Sprint(heapMB), file)
+	return startProgram(t, "python3", "-c", program, fmt.Sprint(seed), fmt.Sprint(heapMB), file)
+}
+
+// startProgram starts a program that says when it is ready, and when it has
+// done a step.
+func startProgram(t *testing.T, argv ...string) *target {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -319,5 +326,37 @@ func TestZygoteOfSeveral(t *testing.T) {
 			g.compare(z, wants[i])
 			g.step()
 		}
+	}
+}
+
+// A large mapping of which little was ever touched costs that little, in the
+// first capture and in a full one later.
+func TestEmptyMemoryIsNotCaptured(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const large, most = 512 << 20, 64 << 20
+	g := startProgram(t, "python3", "-c", `
+import mmap, sys
+m = mmap.mmap(-1, int(sys.argv[1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+m[0] = m[-1] = 1
+print('ready', flush=True)
+for line in sys.stdin:
+    m[len(m) // 2] = 1
+    print('done', flush=True)
+`, fmt.Sprint(large))
+	a, err := NewArena()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	for round := range 4 {
+		if round == 2 {
+			g.tr.Forget()
+		}
+		g.capture(a)
+		if n := g.delta.Bytes(); n > most {
+			t.Errorf("round %d: %d MB were captured", round, n>>20)
+		}
+		g.step()
 	}
 }

@@ -66,7 +66,7 @@ var wanted = []byte{}
 func (t *Tracker) scanTracked(add func(pagemap.Region)) error {
 	if t.full {
 		for i := range t.vmas {
-			if v := &t.vmas[i]; tracks(v) {
+			if v := &t.vmas[i]; Tracks(v) {
 				if err := t.begin(v, add); err != nil {
 					return err
 				}
@@ -118,10 +118,18 @@ func (t *Tracker) scanEach(s span, add func(pagemap.Region)) error {
 // begin starts the tracking of a mapping and takes all its own pages.
 func (t *Tracker) begin(v *image.VMA, add func(pagemap.Region)) error {
 	v.Fresh = true
-	if err := t.protect(span{v.Start, v.End}); err != nil {
+	// Protection leaves marks where no page is, which the kernel reports like
+	// swapped pages: a large mapping that is nearly empty would be captured
+	// whole. So pages are looked for before it, and old marks are taken away.
+	if t.full && t.ask(span{v.Start, v.End}, askRegistered, func(pagemap.Region) {}) == 0 {
+		if e := uffd.Unregister(t.uffd, v.Start, v.End); e != 0 {
+			return fmt.Errorf("begin anew to track process %d at %#x-%#x: %w", t.pid, v.Start, v.End, e)
+		}
+	}
+	if err := t.own(v, add); err != nil {
 		return err
 	}
-	return t.own(v, add)
+	return t.protect(span{v.Start, v.End})
 }
 
 // protect registers a run of mappings and write-protects it.
