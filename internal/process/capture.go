@@ -95,7 +95,7 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 		return err
 	}
 	stage("inside")
-	if c.Tree.Shared, err = l.readShared(); err != nil {
+	if c.Tree.Shared, err = l.readShared(c.Tree.Files); err != nil {
 		return err
 	}
 	if err := l.readClocks(c.Tree); err != nil {
@@ -278,7 +278,7 @@ func parentsFirst(in []*image.Process) []*image.Process {
 func (l *Live) keepBackings(c *Capture, p *liveProcess, d *memory.Delta) error {
 	for i := range d.VMAs {
 		v := &d.VMAs[i]
-		isNew := v.Fresh || v.Prot == 0 // those that nobody may access are not told apart
+		isNew := v.Fresh || !memory.Tracks(v) // others are not told apart
 		foreign := v.Dev != l.cfg.Device
 		if v.Kind != image.FileBacked || v.Shared || !isNew || !v.Deleted && !foreign {
 			continue

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -108,13 +109,28 @@ func queueMM(b *tracee.Batch, p *image.Process) {
 // which the kernel shows like that of any other.
 func (r *restore) makeShared() error {
 	for _, s := range r.tree.Shared {
-		fd, err := newShared(s)
+		fd, err := -1, error(nil)
+		if s.Object != 0 {
+			fd, err = r.openObject(s.Object)
+		} else {
+			fd, err = newShared(s)
+		}
 		if err != nil {
 			return fmt.Errorf("make shared memory of %d bytes: %w", s.Size, err)
 		}
 		r.shared[sharedKey{s.Dev, s.Ino}] = fd
 	}
 	return nil
+}
+
+// openObject opens the file of some descriptors once more, to map it.
+func (r *restore) openObject(object int) (int, error) {
+	for i, f := range r.tree.Files {
+		if f.Object == object && r.files.FD(i) >= 0 {
+			return unix.Open(fmt.Sprintf("/proc/self/fd/%d", r.files.FD(i)), unix.O_RDWR|unix.O_CLOEXEC, 0)
+		}
+	}
+	return -1, fault.New(fault.Internal, "the image has no file %d", object)
 }
 
 func newShared(s *image.Shared) (int, error) {

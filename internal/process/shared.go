@@ -9,8 +9,9 @@ import (
 )
 
 // readShared copies the objects that shared mappings without a file show, each
-// once: anonymous shared memory, and files that have no name any more.
-func (l *Live) readShared() ([]*image.Shared, error) {
+// once: anonymous shared memory, and files that have no name any more. Of those
+// that descriptors refer to, too, they have the content.
+func (l *Live) readShared(files []*image.File) ([]*image.Shared, error) {
 	type key struct{ dev, ino uint64 }
 	seen := map[key]bool{}
 	var out []*image.Shared
@@ -21,7 +22,7 @@ func (l *Live) readShared() ([]*image.Shared, error) {
 				continue
 			}
 			seen[key{v.Dev, v.Ino}] = true
-			s, err := copyShared(p, v)
+			s, err := copyShared(p, v, files)
 			if err != nil {
 				for _, o := range out {
 					_ = o.Close()
@@ -35,7 +36,7 @@ func (l *Live) readShared() ([]*image.Shared, error) {
 }
 
 // copyShared copies what is populated of one object.
-func copyShared(p *liveProcess, v *image.VMA) (*image.Shared, error) {
+func copyShared(p *liveProcess, v *image.VMA, files []*image.File) (*image.Shared, error) {
 	path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.host, v.Start, v.End)
 	from, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -45,6 +46,11 @@ func copyShared(p *liveProcess, v *image.VMA) (*image.Shared, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(from, &st); err != nil {
 		return nil, err
+	}
+	for _, f := range files {
+		if f.Kind == image.Regular && f.Deleted && f.Dev == st.Dev && f.Ino == st.Ino {
+			return &image.Shared{Dev: v.Dev, Ino: v.Ino, Size: st.Size, FD: -1, Object: f.Object, Name: v.Path}, nil
+		}
 	}
 	to, err := copyFile(from)
 	if err != nil {

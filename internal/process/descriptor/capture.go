@@ -118,7 +118,7 @@ func (c *Capturer) examine() error {
 		}
 		*d.file = image.File{
 			Kind: d.kind.name(), Flags: d.flags, Pos: d.pos,
-			Mode: d.stat.Mode, Ino: d.stat.Ino, Rdev: d.stat.Rdev,
+			Mode: d.stat.Mode, Dev: d.stat.Dev, Ino: d.stat.Ino, Rdev: d.stat.Rdev,
 		}
 	}
 	for i := range c.descriptions {

@@ -45,7 +45,7 @@ type File struct {
 	// numbers it and its time of modification.
 	Deleted  bool
 	Mode     uint32 // st_mode
-	Ino      uint64
+	Dev, Ino uint64 // as fstat(2) gives them
 	Rdev     uint64
 	UID, GID uint32
 	Modified unix.Timespec

@@ -76,8 +76,16 @@ type Shared struct {
 	Dev, Ino uint64
 	Size     int64
 	Name     string // of the file that it was, or /dev/zero
-	FD       int
+	FD       int    // -1 if Object is set
+	// Object is not 0 if descriptors refer to the file, too: it is that of
+	// theirs in Tree.Files, which have its content.
+	Object int
 }
 
 // Close frees the content.
-func (s *Shared) Close() error { return unix.Close(s.FD) }
+func (s *Shared) Close() error {
+	if s.FD < 0 {
+		return nil
+	}
+	return unix.Close(s.FD)
+}

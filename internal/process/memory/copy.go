@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/procmem"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
@@ -56,12 +57,22 @@ func (t *Tracker) readMem(r *Run) error {
 		if err == unix.EINTR {
 			continue
 		}
+		if err == unix.EIO {
+			return t.unreadable(r.Start + uint64(at))
+		}
 		if err != nil || n == 0 {
 			return fmt.Errorf("read %#x-%#x of process %d: %d bytes: %w", r.Start, r.End, t.pid, at, err)
 		}
 		at += n
 	}
 	return nil
+}
+
+// unreadable refuses a page that is there and cannot be read, not even past its
+// protection. Guard pages are reported like swapped ones (Linux 6.13).
+func (t *Tracker) unreadable(addr uint64) error {
+	return fault.New(fault.Uncapturable, "process %d has guard pages (MADV_GUARD_INSTALL) or broken memory at %#x, which a checkpoint cannot keep", t.pid, addr).
+		WithHint("with the GNU C library, run it with GLIBC_TUNABLES=glibc.pthread.stack_hugetlb=0 or an older one; else end it")
 }
 
 // copier gathers runs for process_vm_readv.
@@ -88,6 +99,14 @@ func (c *copier) flush() error {
 	}
 	s := c.t.scratch
 	got, e := procmem.ReadV(c.t.host, s.local[:c.n], s.remote[:c.n])
+	if e == unix.EFAULT || e == 0 && got < c.sum {
+		for _, r := range s.remote[:c.n] {
+			if got < int(r.Len) {
+				return c.t.unreadable(r.Addr + uint64(got))
+			}
+			got -= int(r.Len)
+		}
+	}
 	if e != 0 || got != c.sum {
 		return fmt.Errorf("copy %d bytes of process %d: only %d: %w", c.sum, c.t.pid, got, e)
 	}

@@ -133,7 +133,7 @@ func (t *Tracker) Refresh() error {
 	t.tracked = t.tracked[:0]
 	for i := range vmas {
 		v := &vmas[i]
-		if !tracks(v) {
+		if !Tracks(v) {
 			continue
 		}
 		if k := len(t.tracked); k > 0 && t.tracked[k-1].end == v.Start {
@@ -175,14 +175,22 @@ func (t *Tracker) Text() []byte { return t.last }
 // Forget makes the next scan take all pages.
 func (t *Tracker) Forget() { t.full = true }
 
-// tracks reports whether writes to a mapping are tracked: all private ones but
-// those that nobody may access. Those stay untracked since registered ones grow
-// page tables, and are looked through page by page.
-func tracks(v *image.VMA) bool {
-	return v.Kind != image.VDSO && !v.Shared && v.Prot != 0 && v.Advice&image.Droppable == 0
-}
+// maxTracked bounds the mappings whose writes are tracked. Tracking fills the
+// page tables of all of a mapping, so that a sparse one of 64 GiB would stand for
+// seconds and grow by 128 MiB. Larger ones are looked through instead, and what
+// they hold is copied each time.
+const maxTracked = 4 << 30
+
+// Tracks reports whether writes to a mapping are tracked: all private ones but
+// very large ones, and those that nobody may access. Those stay untracked since
+// registered ones grow page tables, and are looked through page by page.
+func Tracks(v *image.VMA) bool { return captured(v) && v.Prot != 0 && v.Len() <= maxTracked }
 
 // untracked reports whether a private mapping is looked through instead.
-func untracked(v *image.VMA) bool {
-	return v.Kind != image.VDSO && !v.Shared && v.Prot == 0 && v.Advice&image.Droppable == 0
+func untracked(v *image.VMA) bool { return captured(v) && !Tracks(v) }
+
+// captured reports whether a mapping has pages that a checkpoint keeps as the
+// process's own.
+func captured(v *image.VMA) bool {
+	return v.Kind != image.VDSO && !v.Shared && v.Advice&image.Droppable == 0
 }
