@@ -72,7 +72,7 @@ func (t *Tracker) readMem(r *Run) error {
 // protection. Guard pages are reported like swapped ones (Linux 6.13).
 func (t *Tracker) unreadable(addr uint64) error {
 	return fault.New(fault.Uncapturable, "process %d has guard pages (MADV_GUARD_INSTALL) or broken memory at %#x, which a checkpoint cannot keep", t.pid, addr).
-		WithHint("with the GNU C library, run it with GLIBC_TUNABLES=glibc.pthread.stack_hugetlb=0 or an older one; else end it")
+		WithHint("end it, then try again")
 }
 
 // copier gathers runs for process_vm_readv.
@@ -100,6 +100,7 @@ func (c *copier) flush() error {
 	s := c.t.scratch
 	got, e := procmem.ReadV(c.t.host, s.local[:c.n], s.remote[:c.n])
 	if e == unix.EFAULT || e == 0 && got < c.sum {
+		got = max(got, 0)
 		for _, r := range s.remote[:c.n] {
 			if got < int(r.Len) {
 				return c.t.unreadable(r.Addr + uint64(got))

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/feature/featuretest"
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
 	"github.com/sandtree/sandtree/internal/linux/uffd"
 	"github.com/sandtree/sandtree/internal/process/image"
@@ -86,6 +88,8 @@ type target struct {
 	out   *bufio.Reader
 	tr    *Tracker
 	delta Delta
+
+	failed error // of the last capture's copying
 }
 
 func start(t *testing.T, seed, heapMB int) *target {
@@ -177,7 +181,11 @@ func (g *target) capture(a *Arena) map[uint64][]byte {
 	g.delta = Delta{}
 	a.Reset()
 	must(g.tr.Scan(&g.delta))
-	must(g.tr.Copy(&g.delta, a))
+	if err := g.tr.Copy(&g.delta, a); err != nil {
+		g.failed = err
+		must(ptrace.Detach(pid, 0))
+		return nil
+	}
 	want := map[uint64][]byte{}
 	for _, v := range g.tr.VMAs() {
 		if v.Kind == image.VDSO || v.Shared {
@@ -192,6 +200,14 @@ func (g *target) capture(a *Arena) map[uint64][]byte {
 	}
 	must(ptrace.Detach(pid, 0))
 	return want
+}
+
+// whole fails the test if the last capture failed.
+func (g *target) whole() {
+	g.t.Helper()
+	if g.failed != nil {
+		g.t.Fatal(g.failed)
+	}
 }
 
 // compare checks every byte of the zygote.
@@ -262,6 +278,7 @@ func TestZygoteEqualsProgram(t *testing.T) {
 	var copied int64
 	for round := range 40 {
 		want := g.capture(a)
+		g.whole()
 		copied += g.delta.Bytes()
 		if err := base.Update([]*Delta{&g.delta}, openPath); err != nil {
 			t.Fatalf("round %d: %v", round, err)
@@ -317,6 +334,7 @@ func TestZygoteOfSeveral(t *testing.T) {
 				g.tr.Forget()
 			}
 			wants[i] = g.capture(arenas[i])
+			g.whole()
 			ds = append(ds, &g.delta)
 		}
 		if err := z.Update(ds, openPath); err != nil {
@@ -354,9 +372,49 @@ for line in sys.stdin:
 			g.tr.Forget()
 		}
 		g.capture(a)
+		g.whole()
 		if n := g.delta.Bytes(); n > most {
 			t.Errorf("round %d: %d MB were captured", round, n>>20)
 		}
 		g.step()
+	}
+}
+
+// Guard pages are refused by name, in the first capture and when they come
+// later.
+func TestGuardPagesAreRefused(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	featuretest.Need(t, "MADV_GUARD_INSTALL")
+	const guarding = `
+import ctypes, mmap, sys
+libc = ctypes.CDLL(None)
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+m = mmap.mmap(-1, 1 << 16, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+m[0] = 1
+at = ctypes.addressof(ctypes.c_char.from_buffer(m))
+def guard(): assert libc.madvise(at + 4096, 4096, 102) == 0
+if sys.argv[1] == 'first': guard()
+print('ready', flush=True)
+for line in sys.stdin:
+    guard()
+    print('done', flush=True)
+`
+	for _, when := range []string{"first", "later"} {
+		a, err := NewArena()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		g := startProgram(t, "python3", "-c", guarding, when)
+		if when == "later" {
+			g.capture(a)
+			g.whole()
+			g.step()
+		}
+		g.capture(a)
+		if !fault.Is(g.failed, fault.Uncapturable) {
+			t.Errorf("%s: %v", when, g.failed)
+		}
 	}
 }
