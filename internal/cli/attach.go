@@ -42,7 +42,9 @@ func (inv *invocation) attachTo(ctx context.Context, c *client.Client, ref strin
 	if err != nil {
 		return err
 	}
-	a, err := c.SessionHandle(id).Attach(ctx, client.AttachOptions{})
+	a, err := attached(ctx, func(ctx context.Context) (*client.Attachment, error) {
+		return c.SessionHandle(id).Attach(ctx, client.AttachOptions{})
+	})
 	if err != nil {
 		return err
 	}

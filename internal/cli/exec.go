@@ -106,7 +106,7 @@ func (inv *invocation) execIn(ctx context.Context, sb *client.Sandbox, argv []st
 		}
 		return inv.show(session, func(w io.Writer) { _, _ = io.WriteString(w, session.ID+"\n") })
 	}
-	a, err := sb.Exec(ctx, c)
+	a, err := attached(ctx, func(ctx context.Context) (*client.Attachment, error) { return sb.Exec(ctx, c) })
 	if err != nil {
 		return startFailure(err)
 	}

@@ -29,7 +29,7 @@ func (inv *invocation) progress() (report func(client.Progress), done func()) {
 			bar = progressbar.NewOptions64(total,
 				progressbar.OptionSetWriter(inv.err),
 				progressbar.OptionSetDescription(printable(stage)),
-				progressbar.OptionShowBytes(true),
+				progressbar.OptionSetPredictTime(false),
 				progressbar.OptionThrottle(100*time.Millisecond),
 				progressbar.OptionClearOnFinish())
 		}

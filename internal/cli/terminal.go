@@ -45,6 +45,20 @@ func (inv *invocation) checkTerminal(s streams) error {
 	return nil
 }
 
+// attached attaches, and gives up when ctx ends before it is done. From then
+// on the attachment outlives ctx: a signal that ends other commands may be
+// meant for the session.
+func attached(ctx context.Context, attach func(context.Context) (*client.Attachment, error)) (*client.Attachment, error) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	a, err := attach(own)
+	if err != nil {
+		cancel()
+	}
+	stop()
+	return a, err
+}
+
 // follow connects an attachment to this process's streams until the session
 // ends or the user detaches. While an interactive session has this terminal,
 // it is in raw mode, its size is passed on, and ctrl-p ctrl-q detaches.
