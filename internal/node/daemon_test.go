@@ -241,7 +241,7 @@ func (d *daemon) watch(f *testFamily) {
 	}
 	delete(d.families, f.ID)
 	if d.peer != nil {
-		d.peer.Notify(hostcontrol.EventSupervisorDied, hostcontrol.SupervisorDied{Family: f.ID, Reason: fmt.Sprint(err)})
+		d.peer.Notify(hostcontrol.EventSupervisorDied, hostcontrol.SupervisorDied{Family: f.ID, PID: f.PID, Reason: fmt.Sprint(err)})
 	}
 }
 

@@ -62,7 +62,7 @@ func (s *Sandboxes) Exec(ctx context.Context, ref string, o ExecOptions) (_ *ses
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	t, err := s.store.Template(ctx, b.record().Template)
+	t, err := s.templateOf(ctx, b)
 	if err != nil {
 		return nil, nil, fmt.Errorf("exec: %w", err)
 	}
@@ -71,6 +71,25 @@ func (s *Sandboxes) Exec(ctx context.Context, ref string, o ExecOptions) (_ *ses
 		return nil, nil, fmt.Errorf("exec in sandbox %q: %w", display(b.record()), err)
 	}
 	return se, release, nil
+}
+
+// templateOf returns a sandbox's template, which never changes and stays while
+// the sandbox does.
+func (s *Sandboxes) templateOf(ctx context.Context, b *sandbox) (store.Template, error) {
+	b.recMu.Lock()
+	id, t := b.rec.Template, b.template
+	b.recMu.Unlock()
+	if t != nil {
+		return *t, nil
+	}
+	found, err := s.store.Template(ctx, id)
+	if err != nil {
+		return store.Template{}, err
+	}
+	b.recMu.Lock()
+	defer b.recMu.Unlock()
+	b.template = &found
+	return found, nil
 }
 
 // exec starts a session. b.mu is held.
@@ -96,12 +115,8 @@ func (s *Sandboxes) exec(ctx context.Context, b *sandbox, t store.Template, o Ex
 	if req.User == "" {
 		req.User = t.User
 	}
-	if err := s.store.AddSession(ctx, sr); err != nil {
-		return nil, nil, err
-	}
 	se, err := s.newSession(b, sr, client)
 	if err != nil {
-		_ = s.store.RemoveSession(context.WithoutCancel(ctx), key)
 		return nil, nil, err
 	}
 	// The caller's reference: the sandbox's own may be gone before Exec returns.
@@ -109,7 +124,15 @@ func (s *Sandboxes) exec(ctx context.Context, b *sandbox, t store.Template, o Ex
 	if o.Follow != nil {
 		o.Follow(se)
 	}
+	// The record is written while the command starts. A node that dies between
+	// the two leaves a session that the next one gives a new record.
+	added := make(chan error, 1)
+	go func() { added <- s.store.AddSession(context.WithoutCancel(ctx), sr) }()
 	state, files, err := client.Exec(ctx, req)
+	if aerr := <-added; aerr != nil && err == nil {
+		closeAll(files)
+		err = aerr
+	}
 	if err == nil {
 		err = se.Start(state, files)
 	}

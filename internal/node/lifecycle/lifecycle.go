@@ -103,8 +103,9 @@ type sandbox struct {
 	running map[string]*session.Session // by key; each is one reference
 	changed chan struct{}
 
-	kept      int   // ended sessions in the store, about
-	keptBytes int64 // and the room that their logs take
+	template  *store.Template // nil until somebody wants it
+	kept      int             // ended sessions in the store, about
+	keptBytes int64           // and the room that their logs take
 }
 
 func newSandbox(rec store.Sandbox, fam *family) *sandbox {

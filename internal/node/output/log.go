@@ -17,11 +17,9 @@ type Log struct {
 	Streams []*Stream
 }
 
-// Open opens a session's log in a directory; both are made if they are missing.
+// Open opens a session's log in a directory. Files, and the directory, are
+// made when there is something to log.
 func Open(dir, session string, terminal bool, log *slog.Logger) (*Log, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("session %s: %w", session, err)
-	}
 	l := &Log{}
 	for _, p := range paths(dir, session, terminal) {
 		s, err := open(p, terminal, log)

@@ -126,7 +126,7 @@ func (s *Stream) fill(src *source) {
 		w.close()
 		_ = src.file.Close()
 		s.mu.Lock()
-		if s.terminal {
+		if s.terminal && s.file != nil {
 			// What is behind the log's end was for the mapping.
 			_ = s.file.Truncate(int64(s.end)) //nolint:gosec // a file offset
 		}
@@ -148,7 +148,7 @@ func (s *Stream) fill(src *source) {
 		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 			if !full {
 				full = true
-				s.log.Error("the disk of the state directory is full: a session's output waits", "file", s.file.Name(), "error", err)
+				s.log.Error("the disk of the state directory is full: a session's output waits", "file", s.path, "error", err)
 			}
 			s.waitStopping(src, retryFull)
 		case err == nil, errors.Is(err, unix.EIO) && s.terminal:
@@ -158,7 +158,7 @@ func (s *Stream) fill(src *source) {
 			s.mu.Unlock()
 			return
 		default:
-			s.log.Error("a session's output cannot be logged", "file", s.file.Name(), "error", err)
+			s.log.Error("a session's output cannot be logged", "file", s.path, "error", err)
 			return
 		}
 	}
@@ -169,7 +169,15 @@ func (s *Stream) fill(src *source) {
 func (s *Stream) step(src *source, w writer) (n int, err error) {
 	var werr error
 	err = src.conn.Read(func(fd uintptr) bool {
-		n, werr = w.move(int(fd), s.end) // only this goroutine changes end
+		n, werr = 0, nil
+		if s.file == nil { // only this goroutine makes it
+			if werr = ready(int(fd)); werr == nil {
+				werr = s.need()
+			}
+		}
+		if werr == nil {
+			n, werr = w.move(int(fd), s.end) // only this goroutine changes end
+		}
 		if errors.Is(werr, unix.EAGAIN) {
 			s.foundEmpty(src)
 			return false
@@ -179,7 +187,33 @@ func (s *Stream) step(src *source, w writer) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if errors.Is(werr, errEnd) {
+		return 0, nil
+	}
 	return n, werr
+}
+
+// errEnd says that a descriptor ends without another byte.
+var errEnd = errors.New("end")
+
+// ready says whether a descriptor has a byte (nil), may have one later
+// (EAGAIN), or ends without (errEnd).
+func ready(fd int) error {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	for {
+		_, err := unix.Poll(p, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case p[0].Revents&unix.POLLIN != 0:
+			return nil
+		case p[0].Revents != 0:
+			return errEnd
+		}
+		return unix.EAGAIN
+	}
 }
 
 func (s *Stream) foundEmpty(src *source) {

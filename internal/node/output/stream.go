@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -24,11 +26,12 @@ const (
 // Stream is the log of one output stream: a file of bytes, of which those from
 // Start to End can be read. It is safe for concurrent use.
 type Stream struct {
-	file     *os.File
+	path     string
 	terminal bool
 	log      *slog.Logger
 
 	mu      sync.Mutex
+	file    *os.File // nil: nothing was printed yet; set before end is
 	start   uint64
 	end     uint64
 	readers map[*Reader]struct{}
@@ -38,19 +41,46 @@ type Stream struct {
 	closed  bool
 }
 
-// open opens the stream's file, which is made if it is missing, and finds
-// where the log begins and ends.
+// open opens the stream's file if there is one, and finds where the log begins
+// and ends. Most commands print nothing to one of their streams or to both, and
+// files cost more than all else here: so there is none before the first byte.
 func open(path string, terminal bool, log *slog.Logger) (*Stream, error) {
+	s := &Stream{path: path, terminal: terminal, log: log, readers: map[*Reader]struct{}{}, changed: make(chan struct{})}
 	// Not O_APPEND: splice(2) refuses it.
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	s := &Stream{file: f, terminal: terminal, log: log, readers: map[*Reader]struct{}{}, changed: make(chan struct{})}
+	s.file = f
 	if err := s.recover(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log %s: %w", path, err), f.Close())
 	}
 	return s, nil
+}
+
+// need makes the file, and its directory, for the first byte. Only the
+// goroutine that fills the stream calls it.
+func (s *Stream) need() error {
+	if s.file != nil {
+		return nil
+	}
+	const flags = os.O_RDWR | os.O_CREATE
+	f, err := os.OpenFile(s.path, flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(s.path), 0o700); err == nil {
+			f, err = os.OpenFile(s.path, flags, 0o600)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make log: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.file = f
+	return nil
 }
 
 func (s *Stream) recover() error {
@@ -130,7 +160,7 @@ func (s *Stream) punch() {
 	if err != nil {
 		s.noHoles = true
 		s.log.Warn("a session's log cannot be shortened: the file system of the state directory punches no holes",
-			"file", s.file.Name(), "error", err)
+			"file", s.path, "error", err)
 		return
 	}
 	s.start = to
@@ -156,5 +186,8 @@ func (s *Stream) Close() error {
 	}
 	s.closed = true
 	s.broadcast()
+	if s.file == nil {
+		return nil
+	}
 	return s.file.Close()
 }

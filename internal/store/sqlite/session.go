@@ -18,16 +18,17 @@ func scanSession(row scanner) (s store.Session, err error) {
 	return s, err
 }
 
+const addSession = "INSERT INTO sessions (" + sessionColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
 // AddSession implements [store.Sessions].
 func (d *DB) AddSession(ctx context.Context, s store.Session) error {
-	err := d.exec(ctx, fmt.Sprintf("session %q", s.ID),
-		"INSERT INTO sessions ("+sessionColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	r, err := d.addSession.ExecContext(ctx,
 		s.ID, s.Sandbox, s.Key, asJSON(&s.Argv), s.TTY, s.PID, nanos(s.Started), nanos(s.Deadline),
 		int64(s.Generation), s.Ended, nanos(s.EndedAt), s.ExitCode, s.Reason, asJSON(&s.Marks)) //nolint:gosec // a count
 	if isForeignKey(err) {
 		return fault.New(fault.NotFound, "sandbox %q does not exist", s.Sandbox)
 	}
-	return err
+	return changed(r, err, fmt.Sprintf("session %q", s.ID))
 }
 
 // Session implements [store.Sessions].
@@ -42,13 +43,15 @@ func (d *DB) Sessions(ctx context.Context, sandbox string) ([]store.Session, err
 		"SELECT "+sessionColumns+" FROM sessions WHERE ?1 = '' OR sandbox = ?1 ORDER BY started, id", sandbox)
 }
 
+const updateSession = `UPDATE sessions SET pid = ?, started = ?, deadline = ?, generation = ?, ended = ?, ended_at = ?,
+	exit_code = ?, reason = ?, marks = ? WHERE id = ?`
+
 // UpdateSession implements [store.Sessions].
 func (d *DB) UpdateSession(ctx context.Context, s store.Session) error {
-	return d.exec(ctx, fmt.Sprintf("session %q", s.ID),
-		`UPDATE sessions SET pid = ?, started = ?, deadline = ?, generation = ?, ended = ?, ended_at = ?, exit_code = ?,
-		reason = ?, marks = ? WHERE id = ?`,
+	r, err := d.updateSession.ExecContext(ctx,
 		s.PID, nanos(s.Started), nanos(s.Deadline), int64(s.Generation), s.Ended, nanos(s.EndedAt), s.ExitCode, //nolint:gosec // a count
 		s.Reason, asJSON(&s.Marks), s.ID)
+	return changed(r, err, fmt.Sprintf("session %q", s.ID))
 }
 
 // RemoveSession implements [store.Sessions].
