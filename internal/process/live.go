@@ -86,6 +86,7 @@ type liveThread struct {
 	pending   [128]byte
 	xstate    []byte
 	boost     boost
+	slack     int  // the timer slack that it inherited; 0: not known
 	signalled bool // a signal is about to be delivered
 	jobStop   int  // signal of the job control that it stood by, or 0
 	questions *questions

@@ -1,8 +1,10 @@
 package process
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -50,15 +52,18 @@ func (l *Live) readThread(t *liveThread) error {
 			return threadError(t, "scheduling", err)
 		}
 	}
+	if m.Sched.IOPriority, err = ioPriority(t.host); err != nil {
+		return threadError(t, "I/O priority", err)
+	}
 	if err := unix.SchedGetaffinity(t.host, &m.Sched.Affinity); err != nil {
 		return threadError(t, "processor mask", err)
 	}
-	for i := 0; ptrace.HasSeccompFilter(t.host, i+l.cfg.Filters); i++ {
+	for i := l.cfg.Filters; ptrace.HasSeccompFilter(t.host, i); i++ { // confinement's come first
 		f, err := ptrace.SeccompFilter(t.host, i)
 		if err != nil {
 			return threadError(t, "seccomp filter", err)
 		}
-		m.Filters = append([][]byte{f}, m.Filters...) // the oldest first
+		m.Filters = append(m.Filters, f)
 	}
 	return nil
 }
@@ -130,6 +135,13 @@ func (l *Live) readProcess(p *liveProcess) error {
 		for _, t := range p.threads {
 			t.signalled = t.signalled || !blocked(t.image.Sigmask, si)
 		}
+	}
+	adj, err := l.read(p, "oom_score_adj")
+	if err != nil {
+		return err
+	}
+	if m.OOMScoreAdj, err = strconv.Atoi(string(bytes.TrimSpace(adj))); err != nil {
+		return fmt.Errorf("oom_score_adj of process %d: %w", p.pid, err)
 	}
 	if m.Exe, err = l.link(p, "exe"); err != nil {
 		return err

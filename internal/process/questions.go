@@ -119,6 +119,9 @@ func (q *questions) answer(t *liveThread) error {
 	c.NoNewPrivs = b.Value(q.noNewPrivs) == 1
 	c.SecureBits = uint32(b.Value(q.secureBits))
 	m.Sched.TimerSlack = uint64(b.Value(q.slack))
+	if t.boost.raised && t.boost.slack > 0 {
+		m.Sched.TimerSlack = uint64(t.boost.slack)
+	}
 	m.PDeathSig = u32(q.pdeathsig.Bytes(), 0)
 	m.ClearTID = u64(q.tidAddress.Bytes(), 0)
 	copy(m.AltStack[:], q.altStack.Bytes())

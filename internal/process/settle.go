@@ -3,6 +3,7 @@ package process
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -45,6 +46,9 @@ func (r *restore) settle(n *newProcess) error {
 		if err := ptrace.SetSigmask(tid, m.Sigmask); err != nil {
 			return fmt.Errorf("signal mask of thread %d: %w", m.TID, err)
 		}
+		if err := setIOPriority(tid, m.Sched.IOPriority); err != nil {
+			return fmt.Errorf("I/O priority of thread %d: %w", m.TID, err)
+		}
 		if err := unix.SchedSetaffinity(tid, &m.Sched.Affinity); err != nil && err != unix.EINVAL { // no such processor here
 			return fmt.Errorf("processors of thread %d: %w", m.TID, err)
 		}
@@ -53,6 +57,10 @@ func (r *restore) settle(n *newProcess) error {
 				return fmt.Errorf("scheduling of thread %d: %w", m.TID, e)
 			}
 		}
+	}
+	path := fmt.Sprintf("/proc/%d/oom_score_adj", n.tracee.TID)
+	if err := os.WriteFile(path, fmt.Append(nil, p.OOMScoreAdj), 0); err != nil {
+		return fmt.Errorf("OOM score: %w", err)
 	}
 	for res := range p.Limits {
 		if err := setLimit(n.tracee.TID, res, p.Limits[res]); err != nil {

@@ -131,11 +131,11 @@ func (l *Live) seize(tid int) (*seized, error) {
 	case err == unix.ESRCH || err == unix.EPERM && ended(tid):
 		return nil, nil
 	case err == unix.EPERM:
-		s.boost.lower(tid)
+		s.boost.lower(tid, new(int))
 		return nil, fault.New(fault.Uncapturable, "%s is traced by another process inside (a debugger), or belongs to the kernel", describeThread(tid)).
 			WithHint("end the debugger, or detach it, and try again")
 	}
-	s.boost.lower(tid)
+	s.boost.lower(tid, new(int))
 	return nil, fmt.Errorf("seize thread %d: %w", tid, err)
 }
 
@@ -196,7 +196,7 @@ func (l *Live) await(s *seized) error {
 	if t == nil {
 		if t, err = l.meet(s.tid); err != nil {
 			_ = ptrace.Detach(s.tid, 0)
-			s.boost.lower(s.tid)
+			s.boost.lower(s.tid, new(int))
 			return err
 		}
 	}
@@ -263,7 +263,7 @@ func (l *Live) abandon(ss []*seized) {
 		} else {
 			l.strays = append(l.strays, s.tid)
 		}
-		s.boost.lower(s.tid)
+		s.boost.lower(s.tid, new(int))
 	}
 }
 
@@ -334,7 +334,7 @@ func (l *Live) Resume() error {
 			err = ptrace.SetSigmask(t.host, t.mask)
 		}
 		if err == nil {
-			t.boost.lower(t.host)
+			t.boost.lower(t.host, &t.slack)
 			if t.deliver != 0 {
 				// What it ran meanwhile ended with a signal of its own.
 				_ = ptrace.SetPendingSignal(t.host, &t.pending)

@@ -9,7 +9,8 @@ import (
 const requestSeccompFilter = 0x420c
 
 // SeccompFilter returns the filter program with the given index, 0 being the
-// one installed last, as struct sock_filter of 8 bytes each. ENOENT means that
+// one installed first (get_nth_filter in kernel/seccomp.c; ptrace(2) says the
+// contrary), as struct sock_filter of 8 bytes each. ENOENT means that
 // there are fewer (Linux 4.4; needs CAP_SYS_ADMIN and a tracer without
 // filters).
 func SeccompFilter(tid, index int) ([]byte, error) {

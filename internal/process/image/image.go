@@ -116,4 +116,5 @@ type Sched struct {
 	Policy, Nice, Priority int
 	Affinity               unix.CPUSet
 	TimerSlack             uint64 // nanoseconds
+	IOPriority             int    // as ioprio_get(2) has it
 }

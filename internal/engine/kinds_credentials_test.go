@@ -1,0 +1,170 @@
+package engine_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sandtree/sandtree/internal/confine"
+)
+
+func TestKindsOfCredentials(t *testing.T) {
+	playAll(t, []scene{
+		{
+			name: "ids, groups, capabilities, filters and limits of children",
+			setup: `
+import resource, fcntl
+keys = ('Uid', 'Gid', 'Groups', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp', 'Seccomp_filters', 'Umask', 'Cpus_allowed', 'SigBlk')
+def prctl(*a): return call(libc.prctl, *a)
+def ids(): os.setgroups([7, 8, 9]); os.setresgid(4, 5, 6); os.setresuid(1000, 1001, 1002); prctl(4, 1, 0, 0, 0)
+def fsids(): call(libc.setfsuid, 0); os.setresuid(0, 33, 0)
+def drop(): # all but two, one of them inheritable and ambient
+    class D(ctypes.Structure): _fields_ = [('e', ctypes.c_uint32), ('p', ctypes.c_uint32), ('i', ctypes.c_uint32)]
+    d = (D * 2)(); d[0].e = 1; d[0].p = d[0].i = 0x401
+    for c in range(2, 10): libc.prctl(24, c, 0, 0, 0)
+    prctl(28, 1 << 0 | 1 << 2, 0, 0, 0) # NOROOT, NO_SETUID_FIXUP
+    call(libc.capset, struct.pack('II', 0x20080522, 0), d)
+    prctl(47, 2, 10, 0, 0)
+def filters(): # mkdir fails with EDOM, then also rmdir with ERANGE
+    def install(nr, error):
+        code = b''.join(struct.pack('HBBI', *i) for i in ((0x20, 0, 0, 0), (0x15, 0, 1, nr), (6, 0, 0, 0x50000 | error), (6, 0, 0, 0x7fff0000)))
+        buf = ctypes.create_string_buffer(code); prctl(22, 2, ctypes.byref(ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 4, ctypes.addressof(buf)))), 0, 0)
+    install(83, errno.EDOM); install(84, errno.ERANGE)
+def odd():
+    os.umask(0o123); os.chdir('/usr/share')
+    resource.setrlimit(resource.RLIMIT_NOFILE, (77, 99)); resource.setrlimit(resource.RLIMIT_CPU, (1000, 2000))
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 22, 1 << 23)); resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 31))
+    os.nice(7); os.sched_setaffinity(0, {0}); open('/proc/self/oom_score_adj', 'w').write('777')
+    prctl(1, 12, 0, 0, 0); prctl(36, 1, 0, 0, 0); prctl(29, 123456, 0, 0, 0); libc.personality(0x0040000)
+    call(libc.syscall, 251, 1, 0, 2 << 13 | 5) # ioprio_set: best effort, 5
+def idle(): os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+def batch(): os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); os.nice(3)
+kids = {}
+for f in (ids, fsids, drop, filters, odd, idle, batch):
+    ar, aw = os.pipe(); br, bw = os.pipe()
+    def run():
+        f(); os.write(bw, b'!')
+        for l in iter(lambda: os.read(ar, 1 << 16), b''):
+            try: r = repr(eval(l))
+            except BaseException as e: r = repr(e)
+            os.write(bw, r.encode())
+    p = child(run); same(os.read(br, 1), b'!', f.__name__); kids[f.__name__] = (p, aw, br)
+def tell(k, line): os.write(kids[k][1], line.encode()); return os.read(kids[k][2], 1 << 16).decode()
+def facts():
+    out = {}
+    for k, (p, _, _) in kids.items():
+        out[k] = [(key, status(p, key)) for key in keys] + [open('/proc/%d/limits' % p).read(), tell(k, 'os.getcwd()'),
+            open('/proc/%d/oom_score_adj' % p).read(), open('/proc/%d/personality' % p).read() if k == 'odd' else '', os.sched_getscheduler(p), os.getpriority(os.PRIO_PROCESS, p)]
+    out['prctl'] = tell('odd', '[libc.prctl(37, ctypes.byref(x), 0, 0, 0) or x.value for x in [ctypes.c_int()]] + [libc.prctl(2, ctypes.byref(x), 0, 0, 0) or x.value for x in [ctypes.c_int()]] + [libc.prctl(30, 0, 0, 0, 0), libc.syscall(252, 1, 0)]')
+    out['dumpable'] = [tell(k, 'libc.prctl(3, 0, 0, 0, 0)') for k in kids]
+    out['bits'] = tell('drop', 'libc.prctl(27, 0, 0, 0, 0)')
+    return out
+was = facts()
+same(was['prctl'], '[1, 12, 123456, 16389]')
+`,
+			peek: `
+now = facts()
+for k in was:
+    if isinstance(was[k], list):
+        for a, b in zip(now[k], was[k]): same(a, b, k)
+    same(now[k], was[k], k)
+for error, line in ((errno.EDOM, 'os.mkdir("/tmp/x")'), (errno.ERANGE, 'os.rmdir("/tmp/x")')):
+    r = tell('filters', line)
+    if str(error) not in r: raise Exception(r)
+`,
+			check: `
+same(tell('ids', 'os.getresuid(), os.getresgid(), sorted(os.getgroups())'), '((1000, 1001, 1002), (4, 5, 6), [7, 8, 9])')
+r = tell('ids', 'open("/root/x", "w")'); same('PermissionError' in r, True, r)
+r = tell('drop', 'os.setuid(5)'); same('PermissionError' in r, True, r)
+p = kids['odd'][0]; os.kill(p, 9); same(os.waitpid(p, 0), (p, 9))
+`,
+			spoil: `
+try:
+    for p, _, _ in kids.values(): os.kill(p, 9)
+except OSError: pass
+`,
+		},
+	})
+}
+
+// A process that was restored is confined as one that was started: of both, all
+// that the host's /proc tells is compared.
+func TestKindsOfConfinement(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	start := func(user string) *talk {
+		x := h.exec(box, false, "setpriv", "--reuid="+user, "--regid="+user, "--clear-groups", "sleep", "1234567")
+		return x
+	}
+	start("0")
+	start("1000")
+	shell := h.obedient(box)
+	shell.must("wait", `until(lambda: sum(b'1234567' in open('/proc/' + p + '/cmdline', 'rb').read() for p in os.listdir('/proc') if p.isdigit()) == 2)`)
+	read := func() map[string]confine.ProcStatus {
+		t.Helper()
+		out := map[string]confine.ProcStatus{}
+		for _, pid := range hostProcesses(t, "1234567") {
+			s, err := confine.ReadStatus(pid, initOf(t, pid))
+			check(t, err)
+			out[s["Uid"]] = s
+		}
+		if len(out) != 2 {
+			t.Fatalf("%d processes", len(out))
+		}
+		return out
+	}
+	booted := read()
+	c := h.checkpoint(box)
+	live := read()
+	h.rollback(box, c.ID)
+	restored := read()
+	for uid := range booted {
+		for _, d := range confine.Unexpected(confine.Compare(booted[uid], live[uid])) {
+			t.Errorf("live, uid %s: %v", uid, d)
+		}
+		for _, d := range confine.Compare(booted[uid], restored[uid]) {
+			if d.Known == "" {
+				t.Errorf("restored, uid %s: %v", uid, d)
+			} else {
+				t.Logf("restored, uid %s: %v", uid, d)
+			}
+		}
+	}
+}
+
+// hostProcesses finds processes of these tests' sandboxes by an argument.
+func hostProcesses(t *testing.T, arg string) (pids []int) {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	check(t, err)
+	for _, n := range names {
+		b, err := os.ReadFile(n)
+		if err != nil || !bytes.Contains(b, []byte("\x00"+arg+"\x00")) {
+			continue
+		}
+		m, err := os.ReadFile(filepath.Join(filepath.Dir(n), "uid_map"))
+		if err != nil || !strings.Contains(string(m), fmt.Sprint(uint32(idBase))) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(n)))
+		check(t, err)
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// initOf is the host's number of a process's PID 1: the sessions are its
+// children.
+func initOf(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	check(t, err)
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+2:]))
+	n, err := strconv.Atoi(f[1])
+	check(t, err)
+	return n
+}
