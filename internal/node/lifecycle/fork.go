@@ -1,0 +1,149 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/node/id"
+	"github.com/sandtree/sandtree/internal/store"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// Forked is what a fork made.
+type Forked struct {
+	Checkpoint control.Checkpoint
+	Sandboxes  []store.Sandbox
+	ElapsedNS  []int64
+}
+
+// Fork makes new sandboxes from a source: a checkpoint, see resolve, or a
+// sandbox, of which a checkpoint is taken first.
+func (s *Sandboxes) Fork(ctx context.Context, source string, count int, names []string) (Forked, error) {
+	switch {
+	case count < 1 || count > MaxFork:
+		return Forked{}, fault.New(fault.Invalid, "fork: %d copies: not 1 to %d", count, MaxFork)
+	case len(names) > 0 && len(names) != count:
+		return Forked{}, fault.New(fault.Invalid, "fork: %d names for %d copies", len(names), count)
+	}
+	for _, n := range names {
+		if err := checkName("sandbox", n); err != nil {
+			return Forked{}, fmt.Errorf("fork: %w", err)
+		}
+	}
+	b, c, err := s.forkSource(ctx, source)
+	if err != nil {
+		return Forked{}, fmt.Errorf("fork: %w", err)
+	}
+	f, err := s.fork(ctx, b, c, count, names)
+	if err != nil {
+		return Forked{}, fmt.Errorf("fork of checkpoint %q: %w", c.ID, err)
+	}
+	return f, nil
+}
+
+// forkSource finds the checkpoint that is forked, or takes it.
+func (s *Sandboxes) forkSource(ctx context.Context, source string) (*sandbox, store.Checkpoint, error) {
+	b, err := s.find(ctx, source)
+	if err == nil {
+		c, err := s.Checkpoint(ctx, source, "")
+		return b, store.Checkpoint{ID: c.ID, Sandbox: b.record().ID}, err
+	}
+	if !fault.Is(err, fault.NotFound) {
+		return nil, store.Checkpoint{}, err
+	}
+	c, err := s.resolve(ctx, "", source)
+	if fault.Is(err, fault.NotFound) {
+		return nil, store.Checkpoint{}, fault.New(fault.NotFound, "%q is neither a sandbox nor a checkpoint", source).
+			WithHint("sandtree tree shows both")
+	}
+	if err != nil {
+		return nil, store.Checkpoint{}, err
+	}
+	b, err = s.find(ctx, c.Sandbox)
+	return b, c, err
+}
+
+func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, count int, names []string) (f Forked, err error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	client, err := b.tree()
+	if err != nil {
+		return f, err
+	}
+	src := b.record()
+	req := control.ForkRequest{From: control.CheckpointRef{Sandbox: src.ID, Checkpoint: c.ID}}
+	var copies []*sandbox
+	defer func() {
+		for _, k := range copies {
+			if err != nil {
+				s.undo(k)
+			}
+			s.letGo(k)
+			k.mu.Unlock()
+		}
+	}()
+	b.recMu.Lock()
+	fam := b.fam
+	b.recMu.Unlock()
+	for i := range count {
+		rec := store.Sandbox{
+			ID: id.NewSandbox(s.tag), Template: src.Template, Env: src.Env, Resources: src.Resources,
+			State: store.Creating, Created: time.Now().UTC(), ForkedFrom: c.ID,
+		}
+		if len(names) > 0 {
+			rec.Name = names[i]
+		}
+		rec.Hostname = hostname(rec)
+		k := newSandbox(rec, fam)
+		k.mu.Lock()
+		k.hold() // until its sessions are known
+		if err := s.add(ctx, k); err != nil {
+			k.mu.Unlock()
+			return f, err
+		}
+		copies = append(copies, k)
+		req.Sandboxes = append(req.Sandboxes, rec.ID)
+		req.Hostnames = append(req.Hostnames, rec.Hostname)
+	}
+	r, err := client.Fork(ctx, req)
+	if err != nil {
+		return f, err
+	}
+	if len(r.Sandboxes) != count {
+		return f, fault.New(fault.Internal, "the supervisor made %d copies of %d", len(r.Sandboxes), count)
+	}
+	f.ElapsedNS = r.ElapsedNS
+	for i, k := range copies {
+		if err := s.adoptAll(ctx, k, client, r.Sandboxes[i]); err != nil {
+			return f, fmt.Errorf("sessions of copy %d: %w", i+1, err)
+		}
+		rec, err := s.update(ctx, k, func(rec *store.Sandbox) {
+			rec.State, rec.At, rec.Generation = store.Running, r.Sandboxes[i].At, r.Sandboxes[i].Generation
+			if h := r.Sandboxes[i].Hostname; h != "" {
+				rec.Hostname = h
+			}
+		})
+		if err != nil {
+			return f, err
+		}
+		f.Sandboxes = append(f.Sandboxes, rec)
+	}
+	f.Checkpoint, err = s.describe(ctx, client, c)
+	return f, err
+}
+
+// describe finds what a supervisor knows of a checkpoint.
+func (s *Sandboxes) describe(ctx context.Context, client *control.Client, c store.Checkpoint) (control.Checkpoint, error) {
+	t, err := client.Tree(ctx, c.Sandbox)
+	if err != nil {
+		return control.Checkpoint{}, err
+	}
+	for _, k := range t.Checkpoints {
+		if k.ID == c.ID {
+			return k, nil
+		}
+	}
+	return control.Checkpoint{ID: c.ID, Name: c.Name, Sandbox: c.Sandbox, Created: c.Created}, nil
+}
