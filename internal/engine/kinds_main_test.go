@@ -3,7 +3,6 @@ package engine_test
 import (
 	"encoding/base64"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -173,13 +172,6 @@ func (h *host) put(box, path string, content []byte) {
 	x.must("close", fmt.Sprintf("f.close(); os.chmod(%q, 0o755)", path))
 	x.say(base64.StdEncoding.EncodeToString([]byte("os._exit(0)")))
 	<-h.ended
-}
-
-func openFiles(t testing.TB) int {
-	t.Helper()
-	es, err := os.ReadDir("/proc/self/fd")
-	check(t, err)
-	return len(es)
 }
 
 // sayRaw types bytes as they are.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
@@ -65,6 +66,7 @@ type liveProcess struct {
 	pidfd       int
 	round       uint64
 	threads     []*liveThread // the leader first
+	apart       bool          // shares nothing with another process
 	memory      *memory.Tracker
 	syscall     uint64 // address of a syscall instruction in its memory; 0: not known
 	numbers     []int  // of its descriptors
@@ -158,6 +160,10 @@ func (l *Live) meetProcess(host int) (*liveProcess, error) {
 	st, err := readStatus(host)
 	if err != nil {
 		return nil, err
+	}
+	if ended(host) {
+		return nil, fault.New(fault.Uncapturable, "process %d (%s) has ended its main thread while others go on", st.inner, st.name).
+			WithHint("a checkpoint keeps processes with their main thread alone")
 	}
 	p := &liveProcess{host: host, pid: st.inner}
 	if p.pidfd, err = unix.PidfdOpen(host, 0); err != nil {

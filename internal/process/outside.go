@@ -104,6 +104,10 @@ func (l *Live) readProcess(p *liveProcess) error {
 	if p.stat, err = l.readStat(p.pid); err != nil {
 		return err
 	}
+	if p.threads[0].tid != p.pid {
+		return fault.New(fault.Uncapturable, "%s has ended its main thread while others go on", describe(p)).
+			WithHint("a checkpoint keeps processes with their main thread alone")
+	}
 	m := &image.Process{
 		PID: p.pid, Parent: p.stat.parent, Group: p.stat.group, Session: p.stat.session,
 		State: image.Running, Comm: p.stat.comm, ExitSignal: p.stat.exitSignal, Terminal: -1,

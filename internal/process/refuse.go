@@ -2,6 +2,7 @@ package process
 
 import (
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,9 @@ func (l *Live) refuse() error {
 			return err
 		}
 	}
+	if err := l.refuseSharing(); err != nil {
+		return err
+	}
 	return l.refuseShape()
 }
 
@@ -27,11 +31,11 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 	if p.image.Root != "/" {
 		return no("has changed its root to %s", p.image.Root).WithHint("run it without chroot")
 	}
-	if len(p.image.Exe) > 10 && p.image.Exe[len(p.image.Exe)-10:] == " (deleted)" {
-		return no("runs a program file that was deleted or replaced: %s", p.image.Exe).WithHint("restart it")
+	if strings.HasSuffix(p.image.Cwd, " (deleted)") && !l.exists(p.image.Cwd) {
+		return no("is in a directory that was removed: %s", p.image.Cwd).WithHint("change its directory, or end it")
 	}
-	if p.threads[0].tid != p.pid {
-		return no("has ended its main thread while others go on")
+	if strings.HasSuffix(p.image.Exe, " (deleted)") && !l.exists(p.image.Exe) {
+		return no("runs a program file that was deleted or replaced: %s", p.image.Exe).WithHint("restart it")
 	}
 	for _, t := range p.threads {
 		if !native(&t.regs) {
@@ -54,6 +58,19 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 		}
 	}
 	return l.refuseTimers(p)
+}
+
+// exists reports whether a path inside leads to something: a name may really
+// end as the kernel marks deleted ones.
+func (l *Live) exists(path string) bool {
+	fd, err := unix.Openat2(l.cfg.Root, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd)
+	return true
 }
 
 // refuseMapping names a mapping that cannot be captured.

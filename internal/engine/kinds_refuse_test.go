@@ -1,0 +1,124 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// What a checkpoint cannot keep is refused by name before anything changes. The
+// program goes on, and when the cause is gone the next checkpoint works.
+func TestKindsThatAreRefused(t *testing.T) {
+	const kid = `
+r, w = os.pipe()
+def run():
+    libc.prctl(15, b'offender', 0, 0, 0)
+    bad(); os.write(w, b'!')
+    while True: time.sleep(1000)
+kid = child(run); same(os.read(r, 1), b'!')
+`
+	const endKid = `os.kill(kid, 9); os.waitpid(kid, 0)`
+	cases := []struct {
+		name, begin, end string
+		want             []string // all of which the message has
+	}{
+		{"unix socket", `s = socket.socketpair()`, `[x.close() for x in s]`, []string{"python3", "a unix socket", "descriptor "}},
+		{"listening TCP socket", `s = socket.create_server(('127.0.0.1', 0))`, `s.close()`, []string{"a TCP socket"}},
+		{"UDP socket", `s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)`, `s.close()`, []string{"a UDP socket"}},
+		{"netlink socket", `s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)`, `s.close()`, []string{"a netlink socket"}},
+		{"memfd", `f = os.memfd_create('x')`, `os.close(f)`, []string{"a memfd"}},
+		{"timerfd", `f = call(libc.timerfd_create, 1, 0)`, `os.close(f)`, []string{"a timerfd"}},
+		{"signalfd", `f = call(libc.signalfd, -1, ctypes.byref(ctypes.c_uint64(1)), 0)`, `os.close(f)`, []string{"a signalfd"}},
+		{"inotify", `f = call(libc.inotify_init)`, `os.close(f)`, []string{"an inotify instance"}},
+		{"pidfd", `f = os.pidfd_open(os.getpid())`, `os.close(f)`, []string{"a pidfd"}},
+		{"flock", "import fcntl\nf = open('/root/lock', 'w'); fcntl.flock(f, fcntl.LOCK_EX)", `f.close()`, []string{"lock"}},
+		{"record lock", "import fcntl\nf = open('/root/lock', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)", `f.close()`, []string{"lock"}},
+		{"POSIX timer", `t = ctypes.c_int(); call(libc.syscall, 222, 1, None, ctypes.byref(t))`, `call(libc.syscall, 226, t)`, []string{"POSIX timers", "timer_create"}},
+		{"removed directory", `os.mkdir('/tmp/gone'); os.chdir('/tmp/gone'); os.rmdir('/tmp/gone')`, `os.chdir('/')`, []string{"directory that was removed", "/tmp/gone"}},
+		{"SysV shared memory", `i = call(libc.shmget, 0, 4096, 0o1600)`, `call(libc.shmctl, i, 0, None)`, []string{"System V shared memory"}},
+		{"SysV shared memory that is attached", "i = call(libc.shmget, 0, 4096, 0o1600); libc.shmat.restype = ctypes.c_void_p; at = libc.shmat(i, None, 0); call(libc.shmctl, i, 0, None)", `libc.shmdt.argtypes = [ctypes.c_void_p]; call(libc.shmdt, at)`, []string{"python3", "System V shared memory"}},
+		{"SysV semaphores", `i = call(libc.semget, 0, 3, 0o1600)`, `call(libc.semctl, i, 0, 0)`, []string{"System V semaphore"}},
+		{"SysV message queue", `i = call(libc.msgget, 0, 0o1600)`, `call(libc.msgctl, i, 0, None)`, []string{"System V message queue"}},
+		{"chroot", "def bad(): os.chroot('/usr')\n" + kid, endKid, []string{"offender", "changed its root to /usr"}},
+		{"deleted program", `
+import shutil
+shutil.copy('/usr/bin/sleep', '/tmp/program')
+p = subprocess.Popen(['/tmp/program', '1000']); until(lambda: 'program' in os.readlink('/proc/%d/exe' % p.pid)); os.unlink('/tmp/program')
+`, `p.kill(); p.wait()`, []string{"(program)", "deleted or replaced"}},
+		{"traced by a debugger inside", `
+def bad(): call(libc.ptrace, 0, 0, None, None)
+` + kid, endKid, []string{"offender", "traced by another process"}},
+		{"main thread that has ended", `
+def bad():
+    threading.Thread(target=lambda: [time.sleep(1000) for _ in range(1000)]).start()
+    os.write(w, b'!'); libc.syscall(60, 0)
+` + kid + `
+until(lambda: stat(kid)['state'] == 'Z')
+`, endKid, []string{"main thread"}},
+		{"two processes with one table of descriptors", `
+r, w = os.pipe()
+k = libc.syscall(56, 0x400 | 17, 0, 0, 0, 0) # clone: CLONE_FILES, SIGCHLD
+if k == 0:
+    while True: time.sleep(1000)
+`, `os.kill(k, 9); os.waitpid(k, 0)`, []string{"share one table of descriptors"}},
+		{"two processes with one directory", `
+k = libc.syscall(56, 0x200 | 17, 0, 0, 0, 0)
+if k == 0:
+    while True: time.sleep(1000)
+`, `os.kill(k, 9); os.waitpid(k, 0)`, []string{"share one current directory"}},
+		{"a thread with a user of its own", `
+go = threading.Event()
+def other():
+    libc.syscall(117, 5, 5, -1); ready.set(); go.wait(); libc.syscall(117, 0, 0, -1); time.sleep(0)
+ready = threading.Event(); th = threading.Thread(target=other); th.start(); ready.wait()
+`, `go.set(); th.join()`, []string{"python3", "a thread"}},
+	}
+	h := newHost(t)
+	outer := t
+	box := h.create()
+	x := h.obedient(box)
+	x.must("setup", `
+counter = 0
+def tick():
+    global counter
+    while True: counter += 1; time.sleep(0.001)
+threading.Thread(target=tick, daemon=True).start()
+kept = open('/root/kept', 'w+')
+fds = lambda: sorted(os.listdir('/proc/self/fd'))
+`)
+	h.checkpoint(box)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			h.t, x.t = t, t
+			defer func() { h.t = outer }()
+			x.must("begin", c.begin)
+			before := x.must("state", "(fds(), open('/proc/self/maps').read().count('\\n'), status('self', 'TracerPid'), [stat(int(p))['state'] in 'SRZI' or stat(int(p)) for p in os.listdir('/proc') if p.isdigit()])")
+			for range 2 {
+				_, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: h.id("cp")})
+				if !fault.Is(err, fault.Uncapturable) {
+					t.Fatalf("got %v", err)
+				}
+				for _, w := range c.want {
+					if !strings.Contains(err.Error(), w) {
+						t.Errorf("%q lacks %q", err, w)
+					}
+				}
+			}
+			after := x.must("state", "(fds(), open('/proc/self/maps').read().count('\\n'), status('self', 'TracerPid'), [stat(int(p))['state'] in 'SRZI' or stat(int(p)) for p in os.listdir('/proc') if p.isdigit()])")
+			if before != after {
+				t.Errorf("%s, before %s", after, before)
+			}
+			x.must("going on", "a = counter; until(lambda: counter > a + 3)")
+			x.must("end", c.end)
+			last := h.checkpoint(box)
+			x.must("going on", "a = counter; until(lambda: counter > a + 3)")
+			h.t = outer // which the new session belongs to
+			_, ss := h.rollback(box, last.ID)
+			x = ss[x.id]
+			x.t = t
+			x.must("going on after rollback", "a = counter; until(lambda: counter > a + 3)")
+		})
+	}
+}
