@@ -109,12 +109,11 @@ func queueMM(b *tracee.Batch, p *image.Process) {
 // which the kernel shows like that of any other.
 func (r *restore) makeShared() error {
 	for _, s := range r.tree.Shared {
-		fd, err := -1, error(nil)
+		open := newShared
 		if s.Object != 0 {
-			fd, err = r.openObject(s.Object)
-		} else {
-			fd, err = newShared(s)
+			open = r.openObject
 		}
+		fd, err := open(s)
 		if err != nil {
 			return fmt.Errorf("make shared memory of %d bytes: %w", s.Size, err)
 		}
@@ -124,13 +123,13 @@ func (r *restore) makeShared() error {
 }
 
 // openObject opens the file of some descriptors once more, to map it.
-func (r *restore) openObject(object int) (int, error) {
+func (r *restore) openObject(s *image.Shared) (int, error) {
 	for i, f := range r.tree.Files {
-		if f.Object == object && r.files.FD(i) >= 0 {
+		if f.Object == s.Object && r.files.FD(i) >= 0 {
 			return unix.Open(fmt.Sprintf("/proc/self/fd/%d", r.files.FD(i)), unix.O_RDWR|unix.O_CLOEXEC, 0)
 		}
 	}
-	return -1, fault.New(fault.Internal, "the image has no file %d", object)
+	return -1, fault.New(fault.Internal, "the image has no file %d", s.Object)
 }
 
 func newShared(s *image.Shared) (int, error) {
