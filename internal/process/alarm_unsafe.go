@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -9,21 +10,44 @@ import (
 )
 
 // alarm interrupts the blocking system call of the thread that made it, by a
-// signal that the Go runtime takes for its own and ignores (SIGURG). A thread
-// that does not stop when it is told to would be waited for for ever: the parent
-// of a vfork(2), until its child executes a program.
+// signal that does nothing else. A thread that does not stop when it is told to
+// would be waited for for ever: the parent of a vfork(2), until its child
+// executes a program.
 type alarm struct{ id int32 }
 
-const threadID = 4 // SIGEV_THREAD_ID
+const (
+	threadID = 4 // SIGEV_THREAD_ID
+	// alarmSignal is a real-time signal that nothing else uses; the Go runtime
+	// ignores it.
+	alarmSignal = 62
+)
+
+// interrupting has the signal make calls fail with EINTR. The runtime's own
+// handlers all restart them.
+var interrupting = sync.OnceValue(func() error {
+	const restart = 0x10000000 // SA_RESTART
+	var a struct{ handler, flags, restorer, mask uint64 }
+	if _, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, alarmSignal, 0, uintptr(unsafe.Pointer(&a)), 8, 0, 0); e != 0 {
+		return fmt.Errorf("rt_sigaction: %w", e)
+	}
+	a.flags &^= restart
+	if _, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, alarmSignal, uintptr(unsafe.Pointer(&a)), 0, 8, 0, 0); e != 0 {
+		return fmt.Errorf("rt_sigaction: %w", e)
+	}
+	return nil
+})
 
 func newAlarm() (*alarm, error) {
+	if err := interrupting(); err != nil {
+		return nil, err
+	}
 	ev := struct {
 		value  uint64
 		signo  int32
 		notify int32
 		tid    int32
 		_      [44]byte
-	}{signo: int32(unix.SIGURG), notify: threadID, tid: int32(unix.Gettid())}
+	}{signo: alarmSignal, notify: threadID, tid: int32(unix.Gettid())}
 	a := &alarm{}
 	_, _, e := unix.RawSyscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&ev)), uintptr(unsafe.Pointer(&a.id)))
 	if e != 0 {

@@ -7,9 +7,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
+)
+
+// The steps of a capture that can be made to fail, each after it was done.
+var (
+	failRegisters   = failpoint.New("process.capture.registers")
+	failDescriptors = failpoint.New("process.capture.descriptors")
+	failArea        = failpoint.New("process.capture.area")
+	failEntered     = failpoint.New("process.capture.entered")
+	failInside      = failpoint.New("process.capture.inside")
+	failShared      = failpoint.New("process.capture.shared")
+	failPages       = failpoint.New("process.capture.pages")
 )
 
 // Capture is what one stop found.
@@ -65,10 +77,11 @@ func (l *Live) Capture(env descriptor.Env, arena *memory.Arena, files func()) (*
 
 func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, files func()) error {
 	last := time.Now()
-	stage := func(name string) {
+	stage := func(name string, fail *failpoint.Point) error {
 		now := time.Now()
 		c.Stages = append(c.Stages, Stage{name, now.Sub(last)})
 		last = now
+		return fail.Hit()
 	}
 	for _, p := range l.order {
 		if err := l.readProcess(p); err != nil {
@@ -79,7 +92,9 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err != nil {
 		return err
 	}
-	stage("registers")
+	if err := stage("registers", failRegisters); err != nil {
+		return err
+	}
 	if err := l.refuse(); err != nil {
 		return err
 	}
@@ -89,13 +104,20 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := l.readDescriptors(c, env); err != nil {
 		return err
 	}
-	stage("descriptors")
+	if err := stage("descriptors", failDescriptors); err != nil {
+		return err
+	}
 	files()
 	if err := l.readInside(); err != nil {
 		return err
 	}
-	stage("inside")
+	if err := stage("inside", failInside); err != nil {
+		return err
+	}
 	if c.Tree.Shared, err = l.readShared(c.Tree.Files); err != nil {
+		return err
+	}
+	if err := failShared.Hit(); err != nil {
 		return err
 	}
 	if err := l.readClocks(c.Tree); err != nil {
@@ -109,8 +131,7 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := l.readMemory(c, arena); err != nil {
 		return err
 	}
-	stage("memory")
-	return nil
+	return stage("memory", failPages)
 }
 
 // Discard makes the next capture a full one, since the last came to nothing.

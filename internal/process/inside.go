@@ -41,9 +41,15 @@ func (l *Live) readInside() error {
 			break
 		}
 		entered++
-		if err = l.enter(p); err != nil {
+		if err = failArea.Hit(); err == nil {
+			err = l.enter(p)
+		}
+		if err != nil {
 			break
 		}
+	}
+	if err == nil {
+		err = failEntered.Hit()
 	}
 	if err == nil {
 		err = l.askAll()

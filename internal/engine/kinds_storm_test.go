@@ -1,0 +1,249 @@
+package engine_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/failpoint"
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/sched"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// storm forks, executes and ends processes as fast as it can, and notices every
+// one that does not end as it should. It answers with how many there were.
+const storm = `
+import threading
+rounds, bad, going, lock = [0] * 5, [], True, threading.Lock()
+def note(i, ok, what):
+    rounds[i] += 1
+    if not ok: bad.append(what)
+def shells():
+    p = subprocess.Popen(['bash', '-c', 'n=0; while read -t 0 || true; do /bin/true || echo bad; (exit 3); [ $? = 3 ] || echo bad; x=$(echo a | cat); [ "$x" = a ] || echo bad; n=$((n+1)); echo $n; done'], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    for l in p.stdout:
+        note(0, l.strip().isdigit(), l)
+        if not going: break
+    p.kill(); p.wait()
+def vforks():
+    while going:
+        p = os.posix_spawn('/bin/sh', ['sh', '-c', 'exit 5'], {}); note(1, os.waitpid(p, 0) == (p, 5 << 8), 'spawn')
+def forks():
+    while going:
+        p = os.fork()
+        if p == 0: os._exit(9)
+        note(2, os.waitpid(p, 0) == (p, 9 << 8), 'fork')
+def threads():
+    while going:
+        t = threading.Thread(target=lambda: None); t.start(); t.join(10); note(3, not t.is_alive(), 'thread')
+def pipes():
+    r, w = os.pipe(); n = 0
+    while going:
+        os.write(w, struct.pack('Q', n)); note(4, struct.unpack('Q', os.read(r, 8))[0] == n, 'pipe'); n += 1
+        if n % 50 == 0: time.sleep(0.001)
+ts = [threading.Thread(target=f) for f in (shells, vforks, forks, threads, pipes)]
+for t in ts: t.start()
+until(lambda: all(rounds), 'storm')
+`
+
+func TestKindsOfStorms(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	x := h.obedient(box)
+	x.must("storm", storm)
+	var kept []control.Checkpoint
+	refused := 0
+	for i := range 50 {
+		c, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: h.id("cp")})
+		switch {
+		case err == nil:
+			kept = append(kept, c)
+		case fault.Is(err, fault.Uncapturable): // a parent of vfork, or one that is ending
+			t.Logf("%d: %v", i, err)
+			refused++
+		default:
+			t.Fatalf("checkpoint %d: %v", i, err)
+		}
+		if i%10 == 9 {
+			x.must("going on", "was = rounds[:]; until(lambda: all(a > b for a, b in zip(rounds, was)), 'all go on'); same(bad, [])")
+		}
+	}
+	t.Logf("%d checkpoints, %d refused", len(kept), refused)
+	if refused > 10 {
+		t.Errorf("%d of 50 refused", refused)
+	}
+	realtime(t)
+	for _, c := range []control.Checkpoint{kept[0], kept[len(kept)/2], kept[len(kept)-1]} {
+		_, ss := h.rollback(box, c.ID)
+		x = ss[x.id]
+		x.must("going on after rollback", "was = rounds[:]; until(lambda: all(a > b for a, b in zip(rounds, was)), 'all go on'); same(bad, [])")
+		h.checkpoint2(box)
+		x.must("going on after another checkpoint", "was = rounds[:]; until(lambda: all(a > b for a, b in zip(rounds, was)), 'all go on'); same(bad, [])")
+	}
+	x.must("end", "going = False\nfor t in ts: t.join(20); same(t.is_alive(), False)\nsame(bad, [])")
+	realtime(t)
+}
+
+// checkpoint2 is checkpoint, again while it is refused.
+func (h *host) checkpoint2(box string) control.Checkpoint {
+	h.t.Helper()
+	for i := 0; ; i++ {
+		c, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: h.id("cp")})
+		if err == nil {
+			return c
+		}
+		if !fault.Is(err, fault.Uncapturable) || i == 10 {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// realtime looks for a thread of these tests' sandboxes that is real-time, or
+// traced.
+func realtime(t *testing.T) {
+	t.Helper()
+	maps, err := filepath.Glob("/proc/[0-9]*/uid_map")
+	check(t, err)
+	for _, m := range maps {
+		b, err := os.ReadFile(m)
+		if err != nil || !strings.Contains(string(b), fmt.Sprint(uint32(idBase))) {
+			continue
+		}
+		tasks, _ := filepath.Glob(filepath.Join(filepath.Dir(m), "task", "*"))
+		for _, task := range tasks {
+			var tid int
+			_, err := fmt.Sscan(filepath.Base(task), &tid)
+			check(t, err)
+			st, err := os.ReadFile(filepath.Join(task, "status"))
+			if err != nil || containsWord(string(st), "(zombie)") {
+				continue
+			}
+			if a, e := sched.Get(tid); e == 0 && a.Policy == sched.FIFO && strings.Contains(string(st), "TracerPid:\t0\n") {
+				t.Errorf("thread %d is real-time: %s", tid, st)
+			}
+		}
+	}
+}
+
+// remains are what an engine leaves on the machine while it works: processes,
+// mounts and cgroups, by kind.
+type remains struct{ processes, mounts, cgroups int }
+
+func (h *host) remains() (r remains) {
+	h.t.Helper()
+	maps, err := filepath.Glob("/proc/[0-9]*/uid_map")
+	check(h.t, err)
+	for _, m := range maps {
+		if b, err := os.ReadFile(m); err == nil && strings.Contains(string(b), fmt.Sprint(uint32(idBase))) {
+			r.processes++
+		}
+	}
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	check(h.t, err)
+	r.mounts = strings.Count(string(b), "\n")
+	for _, pattern := range []string{"/sys/fs/cgroup/enginetest*/family/*", "/sys/fs/cgroup/*/enginetest*/family/*"} {
+		ds, err := filepath.Glob(pattern)
+		check(h.t, err)
+		for _, d := range ds {
+			var st unix.Stat_t
+			if unix.Stat(d, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				r.cgroups++
+			}
+		}
+	}
+	return r
+}
+
+// Each step of capture and restore fails in turn: the live tree goes on, nothing
+// is left, and what comes next works.
+func TestKindsOfFailures(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	x := h.obedient(box)
+	x.must("a tree of every shape", `
+def idle():
+    while True: time.sleep(1000)
+kids = [child(idle) for _ in range(2)]
+zombie = child(lambda: os._exit(3))
+def many():
+    for _ in range(3): threading.Thread(target=idle, daemon=True).start()
+    idle()
+threaded = child(many)
+o = subprocess.run(['setsid', 'bash', '-c', 'sleep 1000 >/dev/null & sleep 1001 >/dev/null & echo $!'], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL); orphan = int(o.stdout)
+def first():
+    os.setpgid(0, 0); b = child(idle); os.write(w, b'%d' % b); os._exit(0)
+r, w = os.pipe(); leader = child(first); os.waitpid(leader, 0); member = int(os.read(r, 100))
+os.kill(kids[1], signal.SIGSTOP)
+shared = mmap.mmap(-1, 8192); shared[0] = 1
+gone = open('/tmp/gone', 'w+'); gone.write('content'); gone.flush(); os.unlink('/tmp/gone')
+until(lambda: stat(zombie)['state'] == 'Z' and stat(kids[1])['state'] == 'T')
+def fine():
+    same([stat(p)['state'] for p in (kids[1], zombie)], ['T', 'Z'])
+    for p in kids + [threaded, orphan, member]: same(stat(p)['state'] in 'ST', True); same(status(p, 'TracerPid'), '0')
+    same(shared[0], 1); gone.seek(0); same(gone.read(), 'content')
+`)
+	fine := func(when string) {
+		t.Helper()
+		x.must(when, "fine()")
+	}
+	c := h.checkpoint(box)
+	fine("before")
+	points := failpoint.Names()
+	for _, prefix := range []string{"process.capture.", "process.restore."} {
+		for _, p := range points {
+			if !strings.HasPrefix(p, prefix) {
+				continue
+			}
+			t.Run(p, func(t *testing.T) {
+				before := h.settled()
+				t.Run("on", func(t *testing.T) {
+					failpoint.Enable(t, p, "error")
+					var err error
+					if prefix == "process.capture." {
+						_, err = h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: h.id("cp")})
+					} else {
+						_, err = h.engine.Fork(background, control.ForkRequest{
+							From: control.CheckpointRef{Sandbox: box, Checkpoint: c.ID}, Sandboxes: []string{h.id("sb")}, Hostnames: []string{""},
+						})
+					}
+					if err == nil || !strings.Contains(err.Error(), p) {
+						t.Fatalf("got %v", err)
+					}
+				})
+				fine("after the failure")
+				if after := h.settled(); after != before {
+					t.Errorf("%+v are left, before %+v", after, before)
+				}
+			})
+		}
+		n := h.checkpoint(box)
+		fine("after a checkpoint")
+		_, ss := h.rollback(box, n.ID)
+		x = ss[x.id]
+		fine("after a rollback")
+	}
+	if !slices.ContainsFunc(points, func(p string) bool { return strings.HasPrefix(p, "process.capture.") }) {
+		t.Error("no failpoints of a capture")
+	}
+}
+
+// settled waits until what ends in the background has.
+func (h *host) settled() remains {
+	h.t.Helper()
+	last, same := h.remains(), 0
+	for range 200 {
+		time.Sleep(10 * time.Millisecond)
+		if now := h.remains(); now != last {
+			last, same = now, 0
+		} else if same++; same == 8 {
+			break
+		}
+	}
+	return last
+}
