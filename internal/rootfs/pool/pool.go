@@ -206,9 +206,12 @@ func (p *Pool) mountFile(ctx context.Context) (fd int, err error) {
 	if err := p.lock(ctx); err != nil {
 		return -1, err
 	}
-	// Sectors of 4 KiB, the file system's own, let direct I/O through on
-	// whatever disk is below.
-	p.dev, err = loop.Attach(p.file, loop.Options{DirectIO: true, BlockSize: 4096})
+	// Through the page cache: a snapshot, which processes stand for, waits for
+	// the commit's writes, and with direct I/O for the disk and for the host file
+	// system's journal. It took half as long so, measured side by side on a
+	// machine with load 6. The price is that the host may cache data twice, which
+	// it gives up when memory is short.
+	p.dev, err = loop.Attach(p.file, loop.Options{BlockSize: 4096})
 	if err != nil {
 		return -1, err
 	}
