@@ -185,7 +185,8 @@ gone = open('/tmp/gone', 'w+'); gone.write('content'); gone.flush(); os.unlink('
 until(lambda: stat(zombie)['state'] == 'Z' and stat(kids[1])['state'] == 'T')
 def fine():
     same([stat(p)['state'] for p in (kids[1], zombie)], ['T', 'Z'])
-    for p in kids + [threaded, orphan, member]: same(stat(p)['state'] in 'ST', True); same(status(p, 'TracerPid'), '0')
+    for p in kids + [threaded, orphan, member]:
+        until(lambda: stat(p)['state'] in 'ST', 'sleep of %d' % p); same(status(p, 'TracerPid'), '0')
     same(shared[0], 1); gone.seek(0); same(gone.read(), 'content')
 `)
 	fine := func(when string) {
@@ -196,12 +197,12 @@ def fine():
 	fine("before")
 	points := failpoint.Names()
 	for _, prefix := range []string{"process.capture.", "process.restore."} {
+		before := h.settled()
 		for _, p := range points {
 			if !strings.HasPrefix(p, prefix) {
 				continue
 			}
 			t.Run(p, func(t *testing.T) {
-				before := h.settled()
 				t.Run("on", func(t *testing.T) {
 					failpoint.Enable(t, p, "error")
 					var err error
@@ -217,9 +218,7 @@ def fine():
 					}
 				})
 				fine("after the failure")
-				if after := h.settled(); after != before {
-					t.Errorf("%+v are left, before %+v", after, before)
-				}
+				h.settle(before)
 			})
 		}
 		n := h.checkpoint(box)
@@ -231,6 +230,18 @@ def fine():
 	if !slices.ContainsFunc(points, func(p string) bool { return strings.HasPrefix(p, "process.capture.") }) {
 		t.Error("no failpoints of a capture")
 	}
+}
+
+// settle waits until no more is left than before.
+func (h *host) settle(before remains) {
+	h.t.Helper()
+	var now remains
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if now = h.remains(); now == before {
+			return
+		}
+	}
+	h.t.Errorf("%+v are left, before %+v", now, before)
 }
 
 // settled waits until what ends in the background has.
