@@ -30,6 +30,9 @@ const (
 	StubEnd   uint64 = areaEnd
 )
 
+// MaxOperations is how many operations the batch of a stub holds.
+const MaxOperations = (childAddr - opsAddr) / opSize
+
 // Area says where the parts of a batch go in the target's memory.
 type Area struct {
 	Ops, OpsEnd     uint64 // operations of the caller

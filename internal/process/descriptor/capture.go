@@ -49,6 +49,9 @@ func (c *Capturer) Capture(in []Process, env Env) (*Result, error) {
 		if err := c.list(i); err != nil {
 			return nil, err
 		}
+		if err := c.refuseMany(i); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.examine(); err != nil {
 		return nil, err

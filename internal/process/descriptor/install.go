@@ -27,6 +27,14 @@ type Installation struct {
 	Limit int
 }
 
+// installOperations is how many operations of a batch place a table of that
+// many descriptors of that many files.
+func installOperations(files, descriptors int) int { return 3*files + 2*descriptors + 16 }
+
+// maxInstall is how many operations fit one batch, which keeps as many again
+// free, with room for what its caller queues before.
+const maxInstall = tracee.MaxOperations/2 - 128
+
 // Install queues the calls with which a process takes its descriptors, except
 // late ones. The process has its control socket under the given number, at
 // most 64 descriptors, and needs none of the others any more: after the batch
@@ -46,7 +54,7 @@ func (o *Opened) Install(b *tracee.Batch, table []image.Descriptor, control int)
 	// What is received takes the lowest free numbers: all below this.
 	in := Installation{Control: max(top, len(files)+64) + 1}
 	in.Limit = in.Control + 1 + len(files) + spareNumbers
-	if b.Full(3*len(files)+2*len(table)+16, 8*len(files)+512) {
+	if b.Full(installOperations(len(files), len(table)), 8*len(files)+512) {
 		return in, fault.New(fault.Exhausted, "%d descriptors are more than one batch can place", len(table))
 	}
 	hosts := make([]int, len(files))
