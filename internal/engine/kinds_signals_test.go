@@ -1,6 +1,9 @@
 package engine_test
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestKindsOfSignals(t *testing.T) {
 	playAll(t, []scene{
@@ -163,6 +166,38 @@ try: os.kill(sleeper, 9)
 except OSError: pass
 `,
 	})
+}
+
+// Stops that come more often than a timeout lasts do not keep it from passing,
+// and do not make it pass early.
+func TestKindsOfTimeouts(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	x := h.obedient(box)
+	x.must("setup", `
+L = ctypes.c_long
+took = {'epoll': [], 'sigtimedwait': []}
+def epolling():
+    ep = select.epoll()
+    while True:
+        a = time.monotonic(); r = libc.syscall(L(232), L(ep.fileno()), ctypes.create_string_buffer(64), L(4), L(150))
+        took['epoll'].append((time.monotonic() - a, r))
+def waiting():
+    while True:
+        a = time.monotonic(); r = libc.syscall(L(128), ctypes.byref(ctypes.c_uint64(1 << 49)), None, (L * 2)(0, 170000000), L(8))
+        took['sigtimedwait'].append((time.monotonic() - a, r))
+for f in (epolling, waiting): threading.Thread(target=f, daemon=True).start()
+time.sleep(0.4)
+`)
+	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(40 * time.Millisecond) {
+		h.checkpoint(box)
+	}
+	x.must("timeouts", `
+for (k, v), least in zip(took.items(), (0.15, 0.17)):
+    if len(v) < 5: raise Exception('%s: only %r' % (k, v))
+    if min(t for t, _ in v) < least - 0.002: raise Exception('%s: early: %r' % (k, v))
+    same({r for _, r in v}, {0} if k == 'epoll' else {-1})
+`)
 }
 
 // Signals that come while the tree is stopped again and again are all delivered,

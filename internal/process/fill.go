@@ -194,12 +194,8 @@ func restoredRegisters(p *image.Process, m *image.Thread) tracee.Registers {
 	if _, in := r.InSyscall(); !in {
 		return r
 	}
-	interrupted := r.Result() == -int64(unix.EINTR)
-	for _, si := range append(m.Pending[:len(m.Pending):len(m.Pending)], p.Pending...) {
-		if !blocked(m.Sigmask, si) {
-			interrupted = false // by a signal that is still to be delivered
-		}
-	}
+	interrupted := r.Result() == -int64(unix.EINTR) && // and not by a signal that is still to be delivered
+		!anyHandled(m.Sigmask, &p.Handlers, m.Pending) && !anyHandled(m.Sigmask, &p.Handlers, p.Pending)
 	if interrupted || r.Result() == restartBlock {
 		r.Rewind()
 	}

@@ -88,9 +88,10 @@ type liveThread struct {
 	pending   [128]byte
 	xstate    []byte
 	boost     boost
-	slack     int  // the timer slack that it inherited; 0: not known
-	signalled bool // a signal is about to be delivered
-	jobStop   int  // signal of the job control that it stood by, or 0
+	slack     int // the timer slack that it inherited; 0: not known
+	rewound   rewound
+	switches  int // voluntary context switches at this stop
+	jobStop   int // signal of the job control that it stood by, or 0
 	questions *questions
 	slot      int // where they run
 	image     *image.Thread

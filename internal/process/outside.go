@@ -35,16 +35,14 @@ func (l *Live) readThread(t *liveThread) error {
 	if err != nil {
 		return threadError(t, "restartable sequences", err)
 	}
+	t.abortSequence(rs.Pointer)
+	m.Regs = t.regs.PtraceRegs
 	m.Rseq = image.Rseq{Pointer: rs.Pointer, Size: rs.Size, Signature: rs.Signature}
 	if m.Pending, err = l.pending(t, false); err != nil {
 		return err
 	}
 	if t.deliver != 0 && t.deliver != int(unix.SIGSTOP) { // it was about to be delivered: in the copy it is pending still
 		m.Pending = append([][128]byte{t.pending}, m.Pending...)
-	}
-	t.signalled = false
-	for _, si := range m.Pending {
-		t.signalled = t.signalled || !blocked(m.Sigmask, si)
 	}
 	m.Sched = image.Sched{Policy: int(t.boost.was.Policy), Nice: int(t.boost.was.Nice), Priority: int(t.boost.was.Priority)}
 	if !l.cfg.Realtime {
@@ -134,11 +132,6 @@ func (l *Live) readProcess(p *liveProcess) error {
 	}
 	if m.Pending, err = l.pending(p.threads[0], true); err != nil {
 		return err
-	}
-	for _, si := range m.Pending {
-		for _, t := range p.threads {
-			t.signalled = t.signalled || !blocked(t.image.Sigmask, si)
-		}
 	}
 	adj, err := l.read(p, "oom_score_adj")
 	if err != nil {

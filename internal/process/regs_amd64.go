@@ -13,3 +13,12 @@ func native(r *tracee.Registers) bool { return r.Cs == userCode64 }
 
 // threadPointer is the address of a thread's own storage.
 func threadPointer(t *image.Thread) uint64 { return t.Regs.Fs_base }
+
+// callOf describes the call that a thread stopped in.
+func callOf(nr int, r *tracee.Registers) call {
+	return call{nr: nr, ip: r.Rip, sp: r.Rsp, args: [6]uint64{r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9}}
+}
+
+// instruction is the address that a thread goes on at, and jump changes it.
+func instruction(r *tracee.Registers) uint64 { return r.Rip }
+func jump(r *tracee.Registers, to uint64)    { r.Rip = to }

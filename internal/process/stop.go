@@ -217,6 +217,7 @@ func (l *Live) await(s *seized) error {
 		return fmt.Errorf("registers of thread %d: %w", s.tid, err)
 	}
 	t.tracee = tracee.Stopped(s.tid, t.regs)
+	t.noteSwitches()
 	return t.blockSignals()
 }
 
@@ -348,15 +349,4 @@ func (l *Live) Resume() error {
 	}
 	l.stopped = false
 	return first
-}
-
-// resumeRegisters are those that a thread goes on with. A stop makes calls that
-// are never restarted return EINTR, though no signal came: they are entered
-// again, so that the stop is not felt.
-func (l *Live) resumeRegisters(t *liveThread) tracee.Registers {
-	r := t.regs
-	if _, in := r.InSyscall(); in && r.Result() == -int64(unix.EINTR) && t.deliver == 0 && !t.signalled {
-		r.Rewind()
-	}
-	return r
 }
