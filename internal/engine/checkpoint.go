@@ -45,6 +45,7 @@ func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (con
 	}
 	c, err := e.checkpoint(b, o, r.Checkpoint)
 	if err != nil {
+		e.tend(b, o)
 		return control.Checkpoint{}, fault.New(fault.KindOf(err), "checkpoint sandbox %s: %w", b.id, err)
 	}
 	c.report.ID, c.report.Name = r.Checkpoint, r.Name
@@ -59,6 +60,24 @@ func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (con
 	e.standbys.want(b, r.Checkpoint)
 	return e.report(b, r.Checkpoint)
 }
+
+// tend lets go of threads that a stop which failed has told to stop, and that
+// stop only later: parents of vfork, when their child ends.
+func (e *Engine) tend(b *box, o *body) {
+	e.background(func() {
+		for more := true; more; time.Sleep(tendEvery) {
+			more = false
+			b.mu.RLock()
+			if b.body == o && o.live != nil {
+				_ = o.thread.do(func() error { more = o.live.Tend(); return nil })
+			}
+			b.mu.RUnlock()
+		}
+	})
+}
+
+// tendEvery is how long such a thread may stand.
+const tendEvery = 5 * time.Millisecond
 
 // report is a checkpoint as the tree shows it.
 func (e *Engine) report(b *box, id string) (control.Checkpoint, error) {

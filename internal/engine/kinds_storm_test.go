@@ -90,6 +90,47 @@ func TestKindsOfStorms(t *testing.T) {
 	realtime(t)
 }
 
+// A process that waits for its vforked child cannot be stopped. The checkpoint
+// gives up, everything goes on, the process too as soon as it can.
+func TestKindsOfVfork(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	h.put(box, "/root/vfork", build(t, `
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+int main() {
+	char line[100];
+	printf("= ready\n"); fflush(stdout);
+	while (fgets(line, sizeof line, stdin)) {
+		if (vfork() == 0) {
+			struct timespec ts = {4, 0};
+			if (write(1, "= inside\n", 9) != 9) _exit(1);
+			nanosleep(&ts, 0);
+			_exit(0);
+		}
+		printf("= outside\n"); fflush(stdout);
+	}
+}
+`))
+	x, y := h.exec(box, false, "/root/vfork"), h.obedient(box)
+	x.until("= ready")
+	h.checkpoint(box)
+	x.ask("go", "= inside")
+	_, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: h.id("cp")})
+	if !fault.Is(err, fault.Uncapturable) || !strings.Contains(err.Error(), "(vfork)") {
+		t.Fatalf("got %v", err)
+	}
+	y.must("the other goes on", "1")
+	x.until("= outside") // it goes on without a checkpoint
+	c := h.checkpoint(box)
+	_, ss := h.rollback(box, c.ID)
+	x = ss[x.id]
+	x.ask("go", "= inside")
+	x.until("= outside")
+}
+
 // checkpoint2 is checkpoint, again while it is refused.
 func (h *host) checkpoint2(box string) control.Checkpoint {
 	h.t.Helper()

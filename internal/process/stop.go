@@ -269,8 +269,38 @@ func (l *Live) abandon(ss []*seized) {
 }
 
 // strayPatience is how long a thread that did not stop in time may take to
-// stop after all.
-const strayPatience = 5 * time.Second
+// stop after all, before the checkpoint is given up over it.
+const strayPatience = 500 * time.Millisecond
+
+// Tend lets go of threads that were told to stop and did so only after the stop
+// was given up, and reports whether there are more to come. After a Stop that
+// failed it must be called from time to time until there are none: they stand
+// until then.
+func (l *Live) Tend() (more bool) {
+	if l.stopped {
+		return false
+	}
+	l.strays = slices.DeleteFunc(l.strays, func(tid int) bool {
+		st, changed, err := ptrace.TryWait(tid)
+		if err == nil && changed {
+			l.release(tid, st)
+		}
+		return err != nil || changed
+	})
+	return len(l.strays) > 0
+}
+
+// release lets a stray go, if it stands.
+func (l *Live) release(tid int, st ptrace.Status) {
+	if !st.Stopped() {
+		return
+	}
+	sig := 0
+	if st.Event() == 0 {
+		sig = st.Signal()
+	}
+	_ = ptrace.Detach(tid, sig)
+}
 
 // waitStrays waits for threads that were told to stop and did not, and lets
 // them go. Until it has, they would stand as soon as they can.
@@ -280,14 +310,10 @@ func (l *Live) waitStrays() error {
 		st, err := l.wait(tid, strayPatience)
 		if err == unix.EINTR {
 			return fault.New(fault.Uncapturable, "%s waits in the kernel and has not stopped for %v", describeThread(tid), strayPatience).
-				WithHint("the sandbox goes on; the thread itself stops as soon as it can and goes on with the next checkpoint")
+				WithHint("the sandbox goes on; it may wait for a child that shares its memory (vfork), or for a device; try again")
 		}
-		if err == nil && st.Stopped() {
-			sig := 0
-			if st.Event() == 0 {
-				sig = st.Signal()
-			}
-			_ = ptrace.Detach(tid, sig)
+		if err == nil {
+			l.release(tid, st)
 		}
 		l.strays = l.strays[1:]
 	}
