@@ -105,7 +105,7 @@ int main() {
 	printf("= ready\n"); fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
 		if (vfork() == 0) {
-			struct timespec ts = {4, 0};
+			struct timespec ts = {3, 0};
 			if (write(1, "= inside\n", 9) != 9) _exit(1);
 			nanosleep(&ts, 0);
 			_exit(0);

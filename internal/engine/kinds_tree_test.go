@@ -130,7 +130,9 @@ for leader, ps in groups:
     for p in ps:
         try: os.kill(p, 9)
         except OSError: pass
-for p in skids: os.kill(p, 9)
+for p in skids:
+    try: os.kill(p, 9)
+    except OSError: pass
 `,
 		},
 		{
