@@ -23,9 +23,11 @@ const (
 	insideFDs     = insideThreads + threadsAtOnce*threadSlot
 	insideEnd     = insideFDs + 0xc0000
 
+	insideOps = insideFDs + (insideEnd-insideFDs)/2 // the end of operations there
+
 	threadSlot    = 0x4000
 	threadsAtOnce = 64
-	fdsAtOnce     = (insideEnd - insideFDs) / 64 / 2
+	fdsAtOnce     = (insideEnd-insideFDs)/64/2 - 16 // room for other questions
 )
 
 func areaOf(start, data, end uint64) tracee.Area {
@@ -182,20 +184,22 @@ func (l *Live) askThreads(first int) (asked bool, err error) {
 // askDescriptors asks which descriptors are closed by execve(2). /proc tells a
 // wrong answer for those that came from TIOCGPTPEER.
 func (l *Live) askDescriptors(p *liveProcess) error {
-	if p == l.order[0] {
-		if err := l.askNamespaces(p); err != nil {
-			return err
-		}
-	}
-	for at := 0; at < len(p.numbers); at += int(fdsAtOnce) {
+	for at := 0; at == 0 || at < len(p.numbers); at += int(fdsAtOnce) {
 		part := p.numbers[at:min(len(p.numbers), at+int(fdsAtOnce))]
-		b := tracee.NewBatchIn(areaOf(insideFDs, insideFDs+fdsAtOnce*64, insideEnd))
+		b := tracee.NewBatchIn(areaOf(insideFDs, insideOps, insideEnd))
+		answer := func() error { return nil }
+		if at == 0 && p == l.order[0] {
+			answer = l.queueNamespaces(b)
+		}
 		refs := make([]tracee.Ref, len(part))
 		for i, n := range part {
 			refs[i] = b.Call(unix.SYS_FCNTL, n, unix.F_GETFD)
 		}
 		if err := p.threads[0].tracee.Run(b); err != nil {
 			return l.injectError(p, err)
+		}
+		if err := answer(); err != nil {
+			return err
 		}
 		for i, r := range refs {
 			p.closeOnExec[at+i] = b.Value(r)&unix.FD_CLOEXEC != 0

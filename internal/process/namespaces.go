@@ -17,11 +17,11 @@ const (
 	semInfo = 19 // SEM_INFO
 )
 
-// askNamespaces asks one process what belongs to the namespaces of all: the
+// queueNamespaces asks one process what belongs to the namespaces of all: the
 // number that was given to a process last, and objects of System V IPC, which
-// no checkpoint can keep yet and which live without any process.
-func (l *Live) askNamespaces(p *liveProcess) error {
-	b := tracee.NewBatchIn(areaOf(insideFDs, insideFDs+fdsAtOnce*64, insideEnd))
+// no checkpoint can keep yet and which live without any process. The answer is
+// taken by what it returns.
+func (l *Live) queueNamespaces(b *tracee.Batch) (answer func() error) {
 	text := b.Output(32)
 	fd := b.Try(unix.SYS_OPEN, "/proc/sys/kernel/ns_last_pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	n := b.Try(unix.SYS_READ, fd, text, 31)
@@ -31,20 +31,23 @@ func (l *Live) askNamespaces(p *liveProcess) error {
 	b.Try(unix.SYS_SHMCTL, 0, shmInfo, shm)
 	b.Try(unix.SYS_SEMCTL, 0, 0, semInfo, sem)
 	b.Try(unix.SYS_MSGCTL, 0, msgInfo, msg)
-	if err := p.threads[0].tracee.Run(b); err != nil {
-		return l.injectError(p, err)
+	return func() error {
+		l.lastPID = 0
+		if b.Value(n) > 0 {
+			l.lastPID, _ = number(bytes.TrimSpace(bytes.TrimRight(text.Bytes(), "\x00")))
+		}
+		return refuseSystemV(shm.Bytes(), sem.Bytes(), msg.Bytes())
 	}
-	l.lastPID = 0
-	if b.Value(n) > 0 {
-		l.lastPID, _ = number(bytes.TrimSpace(bytes.TrimRight(text.Bytes(), "\x00")))
-	}
+}
+
+func refuseSystemV(shm, sem, msg []byte) error {
 	for _, o := range []struct {
 		what string
 		n    int
 	}{
-		{"shared memory segments (ipcs -m)", u32(shm.Bytes(), 0)},
-		{"semaphore sets (ipcs -s)", u32(sem.Bytes(), semusz)},
-		{"message queues (ipcs -q)", u32(msg.Bytes(), 0)},
+		{"shared memory segments (ipcs -m)", u32(shm, 0)},
+		{"semaphore sets (ipcs -s)", u32(sem, semusz)},
+		{"message queues (ipcs -q)", u32(msg, 0)},
 	} {
 		if o.n > 0 {
 			return fault.New(fault.Uncapturable, "the sandbox has %d System V %s, which a checkpoint cannot keep", o.n, o.what).
@@ -63,7 +66,7 @@ func (l *Live) askStop(p *liveProcess) error {
 		if q.pid != p.image.Parent {
 			continue
 		}
-		b := tracee.NewBatchIn(areaOf(insideFDs, insideFDs+fdsAtOnce*64, insideEnd))
+		b := tracee.NewBatchIn(areaOf(insideFDs, insideOps, insideEnd))
 		info := b.Output(128)
 		const idPID = 1 // P_PID
 		got := b.Try(unix.SYS_WAITID, idPID, p.pid, info, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, 0)
