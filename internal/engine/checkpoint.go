@@ -130,6 +130,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, err erro
 		return nil, err
 	}
 	defer e.family.arenas.give(arena)
+	arena.Limit(machineMemory().forCapture())
 	var capture *process.Capture
 	err = o.thread.do(func() (err error) {
 		o.live.Prepare()

@@ -2,11 +2,8 @@ package engine
 
 import (
 	"errors"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -237,7 +234,7 @@ func (s *standbys) step() bool {
 
 // prebuild makes a body for a wish at the lowest priority.
 func (e *Engine) prebuild(w wish) (*reborn, error) {
-	if !memoryToSpare() {
+	if !machineMemory().toSpare() {
 		return nil, fault.New(fault.Exhausted, "memory is short")
 	}
 	n, release, err := w.box.tree.Use(w.checkpoint)
@@ -246,25 +243,6 @@ func (e *Engine) prebuild(w wish) (*reborn, error) {
 	}
 	defer release()
 	return e.restore(w.box, n.Data, newStages(), inBackground)
-}
-
-// memoryToSpare reports whether at least a tenth of the machine's memory is
-// available (proc_meminfo(5)).
-func memoryToSpare() bool {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return true
-	}
-	value := func(key string) int {
-		_, rest, _ := strings.Cut(string(text), key+":")
-		f := strings.Fields(rest)
-		if len(f) == 0 {
-			return 0
-		}
-		n, _ := strconv.Atoi(f[0])
-		return n
-	}
-	return value("MemAvailable") >= value("MemTotal")/10
 }
 
 // abandon ends a body that nobody will use, and removes its files.

@@ -2,6 +2,9 @@ package engine
 
 import (
 	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/linux/sched"
 )
@@ -16,7 +19,15 @@ func urgent[T any](f func() T) T {
 	defer runtime.UnlockOSThread()
 	was, e := sched.Get(0)
 	if e == 0 && was.Policy == sched.Other && sched.Realtime(0, true) == 0 {
+		// What takes long after all must not keep everything else waiting.
+		tid := unix.Gettid()
+		end := time.AfterFunc(urgentTime, func() { sched.Set(tid, was) })
 		defer sched.Set(0, was)
+		defer end.Stop()
 	}
 	return f()
 }
+
+// urgentTime bounds the time with real-time priority: ten times what a
+// checkpoint takes.
+const urgentTime = 50 * time.Millisecond

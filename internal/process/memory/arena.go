@@ -2,8 +2,11 @@ package memory
 
 import (
 	"fmt"
+	"math"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
 )
 
 const (
@@ -18,7 +21,12 @@ const (
 type Arena struct {
 	chunks [][]byte
 	used   int // of the last chunk
+	limit  int // bytes of all chunks that Alloc goes up to; 0: none
 }
+
+// Limit bounds the arena to about n bytes until the next [Arena.Reset]; it has
+// its first chunk in any case.
+func (a *Arena) Limit(n int64) { a.limit = int(min(n, math.MaxInt)) }
 
 // NewArena makes an arena with one warm chunk of 32 MiB.
 func NewArena() (*Arena, error) {
@@ -42,9 +50,14 @@ func (a *Arena) grow() error {
 	return nil
 }
 
-// Alloc returns up to n bytes, at least a page; n is in whole pages.
+// Alloc returns up to n bytes, at least a page; n is in whole pages. Beyond the
+// limit the error is of kind Exhausted.
 func (a *Arena) Alloc(n int) ([]byte, error) {
 	if a.used == chunkSize {
+		if size := (len(a.chunks) + 1) * chunkSize; a.limit > 0 && size > a.limit {
+			return nil, fault.New(fault.Exhausted, "the checkpoint needs more than %d MB of memory at once, and no more is free for it", a.limit>>20).
+				WithHint("end other sandboxes or remove checkpoints, or give the machine more memory")
+		}
 		if err := a.grow(); err != nil {
 			return nil, err
 		}
@@ -60,7 +73,7 @@ func (a *Arena) Reset() {
 	for _, c := range a.chunks[1:] {
 		_ = unix.Munmap(c)
 	}
-	a.chunks, a.used = a.chunks[:1], 0
+	a.chunks, a.used, a.limit = a.chunks[:1], 0, 0
 }
 
 // Close gives all memory back.

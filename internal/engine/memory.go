@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"math"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// memory is what the machine has, in bytes.
+type memory struct{ total, available int64 }
+
+// machineMemory reads /proc/meminfo (proc_meminfo(5)). A machine that does not
+// tell has no bounds.
+func machineMemory() memory {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return memory{math.MaxInt64, math.MaxInt64}
+	}
+	value := func(key string) int64 {
+		_, rest, _ := strings.Cut(string(text), key+":")
+		f := strings.Fields(rest)
+		if len(f) == 0 {
+			return math.MaxInt64
+		}
+		kb, err := strconv.ParseInt(f[0], 10, 64)
+		if err != nil {
+			return math.MaxInt64
+		}
+		return kb << 10
+	}
+	return memory{value("MemTotal"), value("MemAvailable")}
+}
+
+// toSpare reports whether a tenth of the machine's memory is available: less is
+// left to what must have it.
+func (m memory) toSpare() bool { return m.available >= m.total/10 }
+
+// forCapture is how much memory one capture may take. Its pages stand in an
+// arena until they are in zygotes as well, and a third is left to others.
+func (m memory) forCapture() int64 { return m.available / 3 }
