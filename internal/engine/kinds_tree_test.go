@@ -245,6 +245,7 @@ def terminal():
 plain = child(leader)
 r, w = os.pipe(); term = child(terminal); fg = int(os.read(r, 20))
 until(lambda: stat(plain)['session'] == plain)
+until(lambda: open("/proc/%d/task/%d/children" % (plain, plain)).read())
 grand = int(open('/proc/%d/task/%d/children' % (plain, plain)).read())
 state = lambda: [stat(p) | {'state': ''} for p in (plain, grand, term, fg)]
 was = state()

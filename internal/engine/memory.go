@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// memory is what the machine has, in bytes.
-type memory struct{ total, available int64 }
+// room is the memory that the machine has, in bytes.
+type room struct{ total, available int64 }
 
 // machineMemory reads /proc/meminfo (proc_meminfo(5)). A machine that does not
 // tell has no bounds.
-func machineMemory() memory {
+func machineMemory() room {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return memory{math.MaxInt64, math.MaxInt64}
+		return room{math.MaxInt64, math.MaxInt64}
 	}
 	value := func(key string) int64 {
 		_, rest, _ := strings.Cut(string(text), key+":")
@@ -29,13 +29,13 @@ func machineMemory() memory {
 		}
 		return kb << 10
 	}
-	return memory{value("MemTotal"), value("MemAvailable")}
+	return room{value("MemTotal"), value("MemAvailable")}
 }
 
 // toSpare reports whether a tenth of the machine's memory is available: less is
 // left to what must have it.
-func (m memory) toSpare() bool { return m.available >= m.total/10 }
+func (m room) toSpare() bool { return m.available >= m.total/10 }
 
 // forCapture is how much memory one capture may take. Its pages stand in an
 // arena until they are in zygotes as well, and a third is left to others.
-func (m memory) forCapture() int64 { return m.available / 3 }
+func (m room) forCapture() int64 { return m.available / 3 }
