@@ -200,7 +200,7 @@ same(os.waitpid(a, os.WUNTRACED)[1], 0x137f)
 time.sleep(0.05); had = count[0]
 `,
 			peek: `
-for p in (a, b, c, d): same(stat(p)['state'], 'T')
+for p in (a, b, c, d): until(lambda: stat(p)['state'] == 'T', 'it stands as before')
 time.sleep(0.01)
 same(count[0], had, 'SIGCHLD')
 same(os.waitpid(a, os.WUNTRACED|os.WNOHANG), (0, 0), 'a second report')
