@@ -63,21 +63,24 @@ type Attachment struct {
 	// Session is the session as it was found.
 	Session SessionInfo
 
-	stream *connect.BidiStreamForClient[sandtreev1.AttachRequest, sandtreev1.AttachResponse]
+	c      *Client
+	ctx    context.Context // of the attachment: streams come and go
 	cancel context.CancelFunc
+	open   *sandtreev1.AttachOpen
+	place  Position // up to where output was reported
 
-	mu sync.Mutex // orders what is sent
+	mu     sync.Mutex // orders what is sent, and guards what follows
+	stream *connect.BidiStreamForClient[sandtreev1.AttachRequest, sandtreev1.AttachResponse]
+	epoch  int  // counts streams
+	over   bool // there will be no other stream
+	joined *sync.Cond
 }
 
 func (c *Client) attach(ctx context.Context, open *sandtreev1.AttachOpen) (*Attachment, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &Attachment{stream: c.sessions.Attach(ctx), cancel: cancel}
-	// An error of Send shows itself, with its reason, in Receive.
-	if err := a.send(&sandtreev1.AttachRequest{Message: &sandtreev1.AttachRequest_Open{Open: open}}); err != nil && !errors.Is(err, io.EOF) {
-		cancel()
-		return nil, err
-	}
-	m, err := a.stream.Receive()
+	a := &Attachment{c: c, ctx: ctx, cancel: cancel, open: open}
+	a.joined = sync.NewCond(&a.mu)
+	stream, m, err := c.join(ctx, open)
 	if err != nil {
 		cancel()
 		return nil, wrap(err)
@@ -87,7 +90,15 @@ func (c *Client) attach(ctx context.Context, open *sandtreev1.AttachOpen) (*Atta
 		cancel()
 		return nil, &Error{Kind: Internal, Message: fmt.Sprintf("attach: the daemon sent %T before the session", m.GetMessage())}
 	}
+	a.stream = stream
 	a.Session = fromSession(first.Session)
+	switch from := open.GetFrom(); {
+	case open.GetExec() != nil: // from the beginning
+	case from != nil:
+		a.place = Position{Stdout: from.GetStdoutOffset(), Stderr: from.GetStderrOffset()}
+	default: // what a stream had at first is not shown twice
+		a.place = Position{Stdout: a.Session.StdoutBytes, Stderr: a.Session.StderrBytes}
+	}
 	return a, nil
 }
 
@@ -95,15 +106,21 @@ func (c *Client) attach(ctx context.Context, open *sandtreev1.AttachOpen) (*Atta
 func (a *Attachment) Next() (Event, error) {
 	for {
 		m, err := a.stream.Receive()
-		if errors.Is(err, io.EOF) {
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			a.end()
 			return nil, io.EOF
-		}
-		if err != nil {
+		case a.cutOff(err) && a.rejoin():
+			continue
+		default:
+			a.end()
 			return nil, wrap(err)
 		}
 		switch m := m.GetMessage().(type) {
 		case *sandtreev1.AttachResponse_Output:
 			o := m.Output
+			a.reported(Stream(o.GetStream()), o.GetOffset()+uint64(len(o.GetData())))
 			return Output{Stream: Stream(o.GetStream()), Generation: o.GetGeneration(), Offset: o.GetOffset(), Data: o.GetData()}, nil
 		case *sandtreev1.AttachResponse_Rebirth:
 			r := m.Rebirth
@@ -112,12 +129,31 @@ func (a *Attachment) Next() (Event, error) {
 				From: Position{Stdout: r.GetPosition().GetStdoutOffset(), Stderr: r.GetPosition().GetStderrOffset()},
 			}, nil
 		case *sandtreev1.AttachResponse_End:
+			a.end()
 			return End{Session: fromSession(m.End)}, nil
 		case *sandtreev1.AttachResponse_Detached:
+			a.end()
 			return Detached{}, nil
 		}
 		// What a newer daemon may send is skipped.
 	}
+}
+
+// reported notes up to where a stream's output was reported.
+func (a *Attachment) reported(s Stream, offset uint64) {
+	if s == Stderr {
+		a.place.Stderr = offset
+	} else {
+		a.place.Stdout = offset
+	}
+}
+
+// end tells those who wait for another stream that there will be none.
+func (a *Attachment) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
+	a.joined.Broadcast()
 }
 
 // Write sends data to the session's standard input. It blocks when the
@@ -160,19 +196,26 @@ func (a *Attachment) Detach() error {
 // Close ends the attachment at once. The session goes on.
 func (a *Attachment) Close() error {
 	a.cancel()
+	a.end()
 	return nil
 }
 
 func (a *Attachment) send(m *sandtreev1.AttachRequest) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.stream.Send(m); err != nil {
+	for {
+		a.mu.Lock()
+		epoch, err := a.epoch, a.stream.Send(m)
+		a.mu.Unlock()
+		if err == nil {
+			return nil
+		}
+		if a.retry(epoch) {
+			continue
+		}
 		if errors.Is(err, io.EOF) {
 			return io.EOF // the daemon ended the stream: Next says why
 		}
 		return wrap(err)
 	}
-	return nil
 }
 
 // Stdio is where a session's streams go. A nil reader sends nothing, a nil
