@@ -63,7 +63,7 @@ func (e *Engine) forkOne(c *checkpoint, id, hostname string) (control.Sandbox, e
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next, err := e.restore(b, c, newStages(), atOnce)
+	next, err := e.restore(b, c, newStages(), nil)
 	if err == nil {
 		if err = next.release(); err != nil {
 			next.abandon()

@@ -30,17 +30,9 @@ type reborn struct {
 	processes []*sandbox.Process
 }
 
-// pace is with what priority a body is made.
-type pace bool
-
-const (
-	atOnce       pace = true  // somebody waits
-	inBackground pace = false // nobody does
-)
-
 // restore makes a body for b from a checkpoint. Its processes stand until
 // [reborn.release].
-func (e *Engine) restore(b *box, c *checkpoint, steps *stages, how pace) (_ *reborn, err error) {
+func (e *Engine) restore(b *box, c *checkpoint, steps *stages, how *pace) (_ *reborn, err error) {
 	upper := b.nextUpper()
 	if err := e.family.store.Clone(c.snapshot, upper, b.quota); err != nil {
 		return nil, err
@@ -93,7 +85,7 @@ func clocks(c *checkpoint) (out [2]time.Duration) {
 }
 
 // processesOf restores the processes and sessions of a checkpoint.
-func (r *reborn) processesOf(b *box, c *checkpoint, steps *stages, how pace) (err error) {
+func (r *reborn) processesOf(b *box, c *checkpoint, steps *stages, how *pace) (err error) {
 	o := r.body
 	inner := map[string]streams{}
 	defer func() {
@@ -135,10 +127,7 @@ func (r *reborn) processesOf(b *box, c *checkpoint, steps *stages, how pace) (er
 			o.live = live
 			return err
 		}
-		if how == atOnce {
-			return urgent(make)
-		}
-		return errors.Join(renice(lowest), make(), renice(0))
+		return how.run(make)
 	})
 	steps.done("restore")
 	return err

@@ -30,7 +30,7 @@ func (e *Engine) Rollback(_ context.Context, r control.CheckpointRef) (control.R
 	begin, steps := time.Now(), newStages()
 	next := e.standbys.take(b, n.ID)
 	if next == nil {
-		next, err = e.restore(b, n.Data, steps, atOnce)
+		next, err = e.restore(b, n.Data, steps, nil)
 	}
 	if err == nil {
 		if err = next.release(); err != nil {

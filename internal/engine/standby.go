@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"errors"
 	"runtime"
 	"slices"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
 )
@@ -41,6 +38,7 @@ type wish struct {
 type standby struct {
 	wish
 	built   chan struct{} // closed when it is, or has come to nothing
+	pace    pace
 	reborn  *reborn
 	dropped bool // comes to nothing when built
 }
@@ -78,6 +76,7 @@ func (s *standbys) take(b *box, checkpoint string) *reborn {
 	w := wish{b, checkpoint}
 	if x := s.building; x != nil && x.wish == w {
 		s.mu.Unlock()
+		x.pace.waited()
 		<-x.built
 		s.mu.Lock()
 	}
@@ -213,7 +212,7 @@ func (s *standbys) step() bool {
 	if have {
 		return true
 	}
-	r, err := s.engine.prebuild(w)
+	r, err := s.engine.prebuild(x)
 	s.mu.Lock()
 	s.building = nil
 	keep := err == nil && !x.dropped
@@ -232,17 +231,17 @@ func (s *standbys) step() bool {
 	return true
 }
 
-// prebuild makes a body for a wish at the lowest priority.
-func (e *Engine) prebuild(w wish) (*reborn, error) {
+// prebuild makes the body of a standby.
+func (e *Engine) prebuild(x *standby) (*reborn, error) {
 	if !machineMemory().toSpare() {
 		return nil, fault.New(fault.Exhausted, "memory is short")
 	}
-	n, release, err := w.box.tree.Use(w.checkpoint)
+	n, release, err := x.box.tree.Use(x.checkpoint)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	return e.restore(w.box, n.Data, newStages(), inBackground)
+	return e.restore(x.box, n.Data, newStages(), &x.pace)
 }
 
 // abandon ends a body that nobody will use, and removes its files.
@@ -251,15 +250,4 @@ func (e *Engine) abandon(r *reborn) {
 	if err := e.family.store.Remove(r.body.upper); err != nil {
 		e.log.Error("remove a body's files", "upper", r.body.upper, "error", err)
 	}
-}
-
-// lowest is the nice value of work in the background.
-const lowest = 19
-
-// renice sets the nice value of the calling thread, which is the body's own.
-func renice(n int) error {
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, n); err != nil {
-		return errors.Join(errors.New("set priority"), err)
-	}
-	return nil
 }

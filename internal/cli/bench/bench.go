@@ -60,6 +60,7 @@ var figures = []figure{
 	{"exec", "run true in a sandbox", takeExec, "fork and exec true", (*floors).exec},
 	{"checkpoint_frozen", "time the processes stand still for a checkpoint", takeCheckpoint, "process_vm_readv of the dirty bytes, snapshot of the dirty files", (*floors).capture},
 	{"rollback", "roll back, to the first reply of the process", takeRollback, "fork of the heap, snapshot of the files", (*floors).restore},
+	{"rollback_standby", "the same after 200 ms of work, when a standby is ready", takeRollbackStandby, "fork of the heap, snapshot of the files", (*floors).restore},
 	{"fork", "fork, to the first reply of the copy", takeFork, "fork of the heap, snapshot of the files", (*floors).restore},
 }
 

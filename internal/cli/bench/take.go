@@ -76,6 +76,19 @@ func takeCheckpoint(ctx context.Context, r *runner) ([]time.Duration, error) {
 }
 
 func takeRollback(ctx context.Context, r *runner) ([]time.Duration, error) {
+	return r.rollbacks(ctx, 0)
+}
+
+// workTime is how long a process works before it is rolled back, in the figure
+// of rollbacks that find a standby.
+const workTime = 200 * time.Millisecond
+
+func takeRollbackStandby(ctx context.Context, r *runner) ([]time.Duration, error) {
+	return r.rollbacks(ctx, workTime)
+}
+
+// rollbacks takes rollbacks to one checkpoint, with some time between them.
+func (r *runner) rollbacks(ctx context.Context, work time.Duration) ([]time.Duration, error) {
 	s, err := r.subject(ctx)
 	if err != nil {
 		return nil, err
@@ -89,6 +102,11 @@ func takeRollback(ctx context.Context, r *runner) ([]time.Duration, error) {
 	for range r.cfg.N {
 		if err := s.voice.ask("dirty"); err != nil {
 			return nil, err
+		}
+		select {
+		case <-time.After(work):
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 		begin := time.Now()
 		if _, err := s.sandbox.Rollback(ctx, cp.ID); err != nil {
