@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +32,10 @@ type body struct {
 	// restore on.
 	thread *thread
 	live   *process.Live
-	bases  map[int]*memory.Zygote // by lineage: as of the last checkpoint
+	// zygotes is held for accesses to the two maps while lineages are brought up
+	// to date beside each other.
+	zygotes sync.Mutex
+	bases   map[int]*memory.Zygote // by lineage: as of the last checkpoint
 	// ancestors are zygotes that bases are forked from when they are first
 	// needed, held for that.
 	ancestors map[int]*sharedZygote

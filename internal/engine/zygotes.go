@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -48,28 +51,28 @@ func (o *body) updateZygotes(c *process.Capture, snapshot string) (_ map[int]*sh
 	}()
 	open := o.backing(c, snapshot)
 	current := map[int]bool{}
-	for _, line := range c.Lineages {
+	errs := make([]error, len(c.Lineages))
+	var mu sync.Mutex // guards out
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, runtime.NumCPU())
+	for i, line := range c.Lineages {
 		current[line.Key] = true
-		base, err := o.base(line.Key)
-		if err != nil {
-			return nil, err
-		}
-		var deltas []*memory.Delta
-		for _, p := range line.Processes {
-			if d := c.Deltas[p.PID]; d != nil {
-				deltas = append(deltas, d)
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			z, err := o.updateZygote(c, line, open)
+			if err != nil {
+				errs[i] = err
+				return
 			}
-		}
-		if err := base.Update(deltas, open); err != nil {
-			base.Kill()
-			delete(o.bases, line.Key)
-			return nil, err
-		}
-		z, err := base.Fork()
-		if err != nil {
-			return nil, err
-		}
-		out[line.Key] = share(z)
+			mu.Lock()
+			defer mu.Unlock()
+			out[line.Key] = share(z)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return out, err
 	}
 	for key, z := range o.bases { // lineages that have ended
 		if !current[key] {
@@ -86,24 +89,46 @@ func (o *body) updateZygotes(c *process.Capture, snapshot string) (_ map[int]*sh
 	return out, nil
 }
 
+// updateZygote does so for one lineage.
+func (o *body) updateZygote(c *process.Capture, line *process.Lineage, open memory.Backing) (*memory.Zygote, error) {
+	base, err := o.base(line.Key)
+	if err != nil {
+		return nil, err
+	}
+	var deltas []*memory.Delta
+	for _, p := range line.Processes {
+		if d := c.Deltas[p.PID]; d != nil {
+			deltas = append(deltas, d)
+		}
+	}
+	if err := base.Update(deltas, open); err != nil {
+		return nil, err
+	}
+	return base.Fork()
+}
+
 // base is the zygote that follows a lineage of the live tree. In a restored
 // body it starts as a fork of the one that the body was made from.
 func (o *body) base(key int) (*memory.Zygote, error) {
-	if z := o.bases[key]; z != nil {
+	o.zygotes.Lock()
+	z, a := o.bases[key], o.ancestors[key]
+	delete(o.ancestors, key)
+	o.zygotes.Unlock()
+	if z != nil {
 		return z, nil
 	}
-	var z *memory.Zygote
 	var err error
-	if a := o.ancestors[key]; a != nil {
+	if a != nil {
 		z, err = a.Fork()
 		a.release()
-		delete(o.ancestors, key)
 	} else {
 		z, err = memory.NewZygote(o.family.seed.Server())
 	}
 	if err != nil {
 		return nil, err
 	}
+	o.zygotes.Lock()
+	defer o.zygotes.Unlock()
 	o.bases[key] = z
 	return z, nil
 }
