@@ -36,10 +36,12 @@ def worker():
     while True:
         x = tasks.get()
         if x is None: return
-        with lock: value.value += x
+        with lock:
+            value.value += x
+            sum = value.value
         array[x] = x / 2
         seg.buf[10] = x
-        results.put(value.value)
+        results.put(sum)
 ps = [mp.Process(target=worker) for _ in range(3)]
 for p in ps: p.start()
 def task(x):
