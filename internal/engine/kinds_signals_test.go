@@ -58,6 +58,33 @@ signal.signal(signal.SIGUSR2, signal.SIG_DFL)
 while signal.sigtimedwait(blocked, 0): pass
 `,
 		},
+		{ // our own code ends with traps: those of others must not pass for them
+			name: "traps that wait",
+			setup: `
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTRAP])
+os.kill(os.getpid(), signal.SIGTRAP)
+had = status('self', 'ShdPnd')
+def other():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTRAP])
+    signal.pthread_kill(threading.get_ident(), signal.SIGTRAP)
+    while not go: time.sleep(0.01)
+    took.append(signal.sigtimedwait([signal.SIGTRAP], 0))
+go, took = [], []
+t = threading.Thread(target=other, daemon=True); t.start()
+traps = lambda: sum(int(status('self/task/' + i, f), 16) >> 4 & 1 for i in os.listdir('/proc/self/task') for f in ('SigPnd',)) + (int(status('self', 'ShdPnd'), 16) >> 4 & 1)
+until(lambda: traps() == 2, 'two traps')
+`,
+			peek: `same(traps(), 2)`,
+			check: `
+go.append(1); t.join()
+same(took[0] is not None, True)
+same(signal.sigtimedwait([signal.SIGTRAP], 0) is not None, True)
+same(traps(), 0)
+`,
+			spoil: `
+while signal.sigtimedwait([signal.SIGTRAP], 0): pass
+`,
+		},
 		{
 			name: "values of queued signals",
 			setup: `

@@ -349,6 +349,19 @@ func (l *Live) tasks() ([]int, error) {
 	return l.tids, nil
 }
 
+// returnTraps gives a thread, whose own mask holds again, the traps that came
+// while it ran for us: one as what it is about to get, which the kernel queues
+// again if it is blocked, another one (to the thread and to its process) newly.
+func (t *liveThread) returnTraps() {
+	for _, si := range t.tracee.Traps {
+		if t.deliver == 0 {
+			t.deliver, t.pending = int(unix.SIGTRAP), si
+		} else {
+			_ = unix.Tgkill(t.process.host, t.host, unix.SIGTRAP)
+		}
+	}
+}
+
 // Resume lets every thread go on as it was.
 func (l *Live) Resume() error {
 	var first error
@@ -362,6 +375,7 @@ func (l *Live) Resume() error {
 		}
 		if err == nil {
 			t.boost.lower(t.host, &t.slack)
+			t.returnTraps()
 			if t.deliver != 0 {
 				// What it ran meanwhile ended with a signal of its own.
 				_ = ptrace.SetPendingSignal(t.host, &t.pending)

@@ -1,6 +1,7 @@
 package tracee
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,11 @@ type Tracee struct {
 	TID int
 	// Base are the registers at the first stop. Batches start from them.
 	Base Registers
+
+	// Traps are the siginfo_t of traps (SIGTRAP) that somebody had sent it and
+	// that came while it ran for us, where no trap can be blocked. The thread
+	// has not got them: whoever lets it go must deliver them.
+	Traps [][ptrace.SiginfoSize]byte
 
 	loop uint64 // where the batch loop is in its memory
 	born []int  // what the last batch cloned, in order
@@ -112,7 +118,11 @@ func (t *Tracee) RunSignalled(b *Batch) (stopped bool, err error) {
 		case st.Event() == unix.PTRACE_EVENT_STOP:
 			stopped = stopped || st.Signal() != int(unix.SIGTRAP)
 		case st.Event() == 0 && st.Signal() == int(unix.SIGTRAP):
-			return stopped, b.collect(t.TID)
+			if foreign, err := t.setAside(); err != nil {
+				return stopped, err
+			} else if !foreign {
+				return stopped, b.collect(t.TID)
+			}
 		case st.Event() == 0:
 			sig = st.Signal()
 		}
@@ -140,7 +150,11 @@ func (t *Tracee) Finish(b *Batch) error {
 			t.born = append(t.born, tid)
 		case ev == unix.PTRACE_EVENT_STOP: // of a process stopped by job control; it goes on all the same
 		case ev == 0 && st.Signal() == int(unix.SIGTRAP):
-			return b.collect(t.TID)
+			if foreign, err := t.setAside(); err != nil {
+				return err
+			} else if !foreign {
+				return b.collect(t.TID)
+			}
 		case ev == 0:
 			return fmt.Errorf("thread %d got signal %d in a batch", t.TID, st.Signal())
 		}
@@ -148,6 +162,21 @@ func (t *Tracee) Finish(b *Batch) error {
 			return fmt.Errorf("continue thread %d: %w", t.TID, err)
 		}
 	}
+}
+
+// setAside tells the trap of a breakpoint or step, which the kernel raises, from
+// one that was sent (siginfo's si_code is not above 0, see sigaction(2)), and
+// keeps the latter in Traps.
+func (t *Tracee) setAside() (foreign bool, err error) {
+	si, err := ptrace.PendingSignal(t.TID)
+	if err != nil {
+		return false, fmt.Errorf("trap of thread %d: %w", t.TID, err)
+	}
+	if int32(binary.LittleEndian.Uint32(si[8:])) > 0 {
+		return false, nil
+	}
+	t.Traps = append(t.Traps, si)
+	return true, nil
 }
 
 // Born adopts the threads and children that the last batch cloned, in the
@@ -192,7 +221,12 @@ func (t *Tracee) Syscall(at uint64, nr int, args ...uint64) (int64, error) {
 		if st.Signal() != int(unix.SIGTRAP) {
 			return 0, fmt.Errorf("thread %d got signal %d in a step", t.TID, st.Signal())
 		}
-		break
+		// One that was sent comes before the step.
+		if foreign, err := t.setAside(); err != nil {
+			return 0, err
+		} else if !foreign {
+			break
+		}
 	}
 	if err := ptrace.GetRegs(t.TID, &r.PtraceRegs); err != nil {
 		return 0, fmt.Errorf("registers of thread %d: %w", t.TID, err)
