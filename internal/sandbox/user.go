@@ -18,20 +18,31 @@ const maxAccounts = 1 << 20
 // LookupUser finds credentials in the incarnation's /etc/passwd and
 // /etc/group. spec is empty (root), or a name or number, with ":" and a
 // group's name or number after it for another group than the user's own, which
-// then is the only one. A number need not be in the files.
+// then is the only one. A number need not be in the files, and they need not be
+// readable for it: whoever spoiled them in a sandbox can repair them there.
 func (i *Incarnation) LookupUser(spec string) (User, error) {
 	if spec == "" {
 		spec = "0"
 	}
-	passwd, err := i.readSmall("/etc/passwd", maxAccounts)
-	if err != nil && !fault.Is(err, fault.NotFound) {
-		return User{}, err
-	}
+	passwd, unreadable := i.readSmall("/etc/passwd", maxAccounts)
 	group, err := i.readSmall("/etc/group", maxAccounts)
-	if err != nil && !fault.Is(err, fault.NotFound) {
-		return User{}, err
+	if unreadable == nil || fault.Is(unreadable, fault.NotFound) {
+		unreadable = err
+	}
+	if unreadable != nil && !fault.Is(unreadable, fault.NotFound) && !numbersOnly(spec) {
+		return User{}, unreadable
 	}
 	return findUser(spec, passwd, group)
+}
+
+// numbersOnly reports whether a specification of a user names nothing.
+func numbersOnly(spec string) bool {
+	user, group, both := strings.Cut(spec, ":")
+	_, ok := parseID(user)
+	if both && ok {
+		_, ok = parseID(group)
+	}
+	return ok
 }
 
 func findUser(spec string, passwd, group []byte) (User, error) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/sandbox"
 )
@@ -217,6 +218,37 @@ func TestCommandsAreConfined(t *testing.T) {
 	out, _ := sh(t, i, "cat /proc/1/comm; ls -l /dev/null /dev/fd | head -c 10; ls /proc/self/fd | wc -l; cat /proc/1/status | grep Cap | head -1")
 	if !strings.HasPrefix(out, "init\n") {
 		t.Errorf("PID 1 is %q", out)
+	}
+}
+
+// Code inside can make these files whatever it likes; root can come in all the
+// same, and no file is followed out or waited for.
+func TestSpoiledAccounts(t *testing.T) {
+	i := boot(t)
+	for _, spoil := range []string{
+		"head -c 2000000 /dev/zero >/etc/passwd",
+		"ln -s passwd /etc/passwd",
+		"ln -s /proc/1/mem /etc/passwd",
+		"ln -s /dev/zero /etc/passwd",
+		"mkfifo /etc/passwd",
+		"mkdir /etc/passwd",
+		"rm -rf /etc/group; mkfifo /etc/group",
+	} {
+		if out, code := sh(t, i, "rm -rf /etc/passwd; "+spoil); code != 0 {
+			t.Fatalf("%s: %s", spoil, out)
+		}
+		for _, spec := range []string{"", "0", "0:0", "12:34"} {
+			if u, err := i.LookupUser(spec); err != nil {
+				t.Errorf("%s: user %q: %v", spoil, spec, err)
+			} else if want := map[bool]uint32{true: 12}[spec == "12:34"]; u.UID != want {
+				t.Errorf("%s: user %q is %d", spoil, spec, u.UID)
+			}
+		}
+		for _, spec := range []string{"alice", "0:wheel"} {
+			if _, err := i.LookupUser(spec); err == nil || fault.Is(err, fault.Internal) {
+				t.Errorf("%s: user %q: %v", spoil, spec, err)
+			}
+		}
 	}
 }
 
