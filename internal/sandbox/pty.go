@@ -1,12 +1,19 @@
 package sandbox
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
+
+// maxTerminals is how many terminals a sandbox can have open. All devpts but
+// the host's own share kernel.pty.max less kernel.pty.reserve, 3072 by default,
+// which one sandbox could take alone.
+const maxTerminals = 256
 
 // OpenPTY opens a terminal of the incarnation's own devpts, so that it has a
 // name inside. The caller closes both ends; the slave once a command has it.
@@ -18,6 +25,10 @@ func (i *Incarnation) OpenPTY(w control.Window) (master, slave int, err error) {
 	s := b.Call(unix.SYS_IOCTL, m, unix.TIOCGPTPEER, flags)
 	b.SendFDs(m, s)
 	fds, err := doAndTidy(i, b, 2)
+	if errors.Is(err, unix.ENOSPC) {
+		return -1, -1, fault.New(fault.Exhausted, "open a terminal: %w", err).
+			WithHint("the sandbox has %d terminals open, or all sandboxes together have the host's kernel.pty.max", maxTerminals)
+	}
 	if err != nil {
 		return -1, -1, doError("open a terminal", err)
 	}

@@ -52,6 +52,31 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// One sandbox leaves terminals for the others.
+func TestTerminalsAreLimited(t *testing.T) {
+	i := boot(t)
+	for n := 0; ; n++ {
+		master, slave, err := i.OpenPTY(control.Window{})
+		if err != nil {
+			if n != 256 || !fault.Is(err, fault.Exhausted) {
+				t.Errorf("after %d terminals: %v", n, err)
+			}
+			break
+		}
+		defer unix.Close(master)
+		defer unix.Close(slave)
+		if n > 256 {
+			t.Fatal("no limit")
+		}
+	}
+	if m, s, err := boot(t).OpenPTY(control.Window{}); err != nil {
+		t.Errorf("another sandbox: %v", err)
+	} else {
+		unix.Close(m)
+		unix.Close(s)
+	}
+}
+
 func TestSignals(t *testing.T) {
 	i := boot(t)
 	p, r, err := start(t, i, sandbox.Command{Argv: []string{"sh", "-c", "trap 'echo caught; kill -9 0' TERM; sleep 100 & echo ready; wait"}})

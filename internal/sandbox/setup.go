@@ -50,7 +50,7 @@ func queueMounts(b *tracee.Batch, view *limitsView, walls *confine.Walls, shmByt
 	b.Call(unix.SYS_MOUNT, "sysfs", "sys", "sysfs", noAll|unix.MS_RDONLY, 0)
 	view.queue(b, viewFD)
 	queueEmpty(b)
-	b.Call(unix.SYS_MOUNT, "devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5")
+	b.Call(unix.SYS_MOUNT, "devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,gid=5,max=%d", maxTerminals))
 	b.Call(unix.SYS_MOUNT, "shm", "dev/shm", "tmpfs", noAll, fmt.Sprintf("mode=1777,size=%d", shmBytes))
 	b.Call(unix.SYS_MOUNT, "mqueue", "dev/mqueue", "mqueue", noAll, 0)
 	walls.Mask(b)
