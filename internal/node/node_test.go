@@ -219,7 +219,12 @@ func TestTerminal(t *testing.T) {
 	expect(b, "kept-kept")
 	expect(both, "kept-kept")
 	both.Close()
-	fmt.Fprint(b, "sleep 1000\n")
+	// A ctrl-c before the command has the terminal would go to the shell alone:
+	// cat shows by its answer that it does.
+	fmt.Fprint(b, "cat\nmark\n")
+	for seen := ""; strings.Count(seen, "mark") < 2; {
+		seen += expect(b, "mark")
+	}
 	fmt.Fprint(b, "\x03echo after\n")
 	expect(b, "after")
 	b.CloseStdin()
