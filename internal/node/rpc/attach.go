@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -118,6 +119,7 @@ func receive(ctx context.Context, stream *attachStream, se *session.Session, inp
 			}
 			err = se.Signal(ctx, int(m.Signal))
 		case *sandtreev1.AttachRequest_Detach:
+			flush(ctx, inputs)
 			return errDetached
 		default:
 			return fault.New(fault.Invalid, "attach: a message of an unknown kind")
@@ -133,6 +135,26 @@ func receive(ctx context.Context, stream *attachStream, se *session.Session, inp
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// flushTime is how long a client that detaches waits for a command that does
+// not read what was typed before.
+const flushTime = time.Second
+
+// flush waits until the input so far was passed on.
+func flush(ctx context.Context, inputs chan<- func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case inputs <- func(context.Context) error { close(done); return nil }:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
 }
 
