@@ -351,13 +351,14 @@ func (l *Live) tasks() ([]int, error) {
 
 // returnTraps gives a thread, whose own mask holds again, the traps that came
 // while it ran for us: one as what it is about to get, which the kernel queues
-// again if it is blocked, another one (to the thread and to its process) newly.
+// again if it is blocked, the second newly: that was its process's, since a
+// thread gets its own first, and has one at most.
 func (t *liveThread) returnTraps() {
 	for _, si := range t.tracee.Traps {
 		if t.deliver == 0 {
 			t.deliver, t.pending = int(unix.SIGTRAP), si
 		} else {
-			_ = unix.Tgkill(t.process.host, t.host, unix.SIGTRAP)
+			_ = unix.Kill(t.process.host, unix.SIGTRAP)
 		}
 	}
 }
