@@ -38,6 +38,38 @@ for k in list(tree):
     except OSError: pass
 `,
 		},
+		{ // more than one batch clones; each has its own memory and that of its child
+			name: "many siblings",
+			setup: `
+pipes = []
+def answer(name, r, w, more):
+    for p in pipes:
+        for fd in p: os.close(fd)
+    del pipes[:]
+    mine = bytearray(b'%08d' % name * 2000)
+    if more: child(lambda: answer(name + 500, more[0], more[1], None))
+    while True:
+        os.read(r, 1); os.write(w, bytes(mine[-8:])); mine[:8] = mine[8:16]
+def start(name, more=False):
+    a, b, c, d = os.pipe(), os.pipe(), os.pipe() if more else None, os.pipe() if more else None
+    child(lambda: answer(name, a[0], b[1], more and (c[0], d[1])))
+    for fd in (a[0], b[1]) + ((c[0], d[1]) if more else ()): os.close(fd)
+    return [(a[1], b[0])] + ([(c[1], d[0])] if more else [])
+names = []
+for i in range(70):
+    new = start(i, i % 30 == 7); pipes += new; names += [i, i + 500][:len(new)]
+def ask():
+    for p in pipes: os.write(p[0], b'x')
+    return [int(os.read(p[1], 8)) for p in pipes]
+same(ask(), names)
+`,
+			peek:  `same(ask(), names)`,
+			check: `same(ask(), names)`,
+			spoil: `
+for p in pipes[:10]: os.close(p[0])
+pipes, names = pipes[10:], names[10:]
+`,
+		},
 		{
 			name: "orphans of dead sessions",
 			setup: `

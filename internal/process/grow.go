@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
@@ -84,19 +85,59 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
 		return s
 	}
 	sort.SliceStable(mine, func(i, j int) bool { return size(mine[i]) > size(mine[j]) })
+	// Each is cloned without the memory of its siblings: with it, the time to
+	// make many would grow with the square of their number.
+	for some := range slices.Chunk(mine, clonesAtOnce) {
+		if len(mine) == 1 {
+			break
+		}
+		b := tracee.NewBatch()
+		for _, p := range some {
+			for _, pid := range subtree(p, kids) {
+				if n.held[pid] {
+					z.Share(b, pid, false)
+				}
+			}
+		}
+		if err := n.tracee.Run(b); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(mine, clonesAtOnce) {
+		if err := r.cloneSome(n, z, some, kids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clonesAtOnce is how many children one batch clones.
+const clonesAtOnce = 64
+
+func (r *restore) cloneSome(n *newProcess, z *memory.Zygote, mine []*image.Process, kids map[int][]*image.Process) error {
 	b := tracee.NewBatch()
 	made := make([]*newProcess, len(mine))
 	for i, p := range mine {
 		made[i] = &newProcess{image: p, line: n.line, socket: n.socket, control: tracee.ControlFD, held: map[int]bool{}, uffd: -1}
-		for pid, h := range n.held {
-			made[i].held[pid] = h
+		below := subtree(p, kids)
+		for _, pid := range below {
+			if n.held[pid] {
+				if len(kids[n.image.PID]) > 1 {
+					z.Share(b, pid, true)
+				}
+				made[i].held[pid] = true
+			}
 		}
+		for _, pid := range n.above {
+			made[i].held[pid] = n.held[pid]
+		}
+		made[i].above = append(slices.Clone(n.above), p.PID)
 		a := tracee.CloneArgs{ExitSignal: exitSignal(p), SetTID: []int32{int32(p.PID)}}
 		if p.Parent != n.image.PID && n.image.State != image.Zombie { // PID 1 has adopted it
 			a.Flags, a.ExitSignal = unix.CLONE_PARENT, 0
 		}
 		b.Clone3(a)
-		for _, pid := range subtree(p, kids) {
+		for _, pid := range below {
 			if n.held[pid] {
 				z.Leave(b, pid)
 				n.held[pid] = false

@@ -57,6 +57,7 @@ type newProcess struct {
 	socket  int              // our end of its control socket, shared along a lineage
 	control int              // the number of its own end
 	held    map[int]bool     // whose memory of the zygote is still mapped in it
+	above   []int            // the processes it was cloned through, and itself
 	uffd    int              // its userfaultfd, until its tracker has it; -1: none
 	syscall uint64           // address of a syscall instruction
 }

@@ -9,9 +9,27 @@ import (
 
 // Leave queues that a clone of the zygote drops the memory of a process.
 func (z *Zygote) Leave(b *tracee.Batch, pid int) {
-	es := z.layout.extents[pid]
+	for _, e := range z.held(pid) {
+		b.Call(unix.SYS_MUNMAP, e.at, e.end-e.start)
+	}
+}
+
+// Share queues that clones get the memory of a process, or that they do not.
+// Without it, each of many children would be cloned with the memory of all.
+func (z *Zygote) Share(b *tracee.Batch, pid int, share bool) {
+	advice := unix.MADV_DONTFORK
+	if share {
+		advice = unix.MADV_DOFORK
+	}
+	for _, e := range z.held(pid) {
+		b.Try(unix.SYS_MADVISE, e.at, e.end-e.start, advice) // ENOMEM: done, there are holes
+	}
+}
+
+// held are the parts of a process's windows in which it has mappings.
+func (z *Zygote) held(pid int) (out []extent) {
 	vmas := z.vmas[pid]
-	for _, e := range es {
+	for _, e := range z.layout.extents[pid] {
 		var s, end uint64
 		for i := range vmas {
 			if v := &vmas[i]; v.Start >= e.start && v.Start < e.end {
@@ -22,9 +40,10 @@ func (z *Zygote) Leave(b *tracee.Batch, pid int) {
 			}
 		}
 		if s != 0 {
-			b.Call(unix.SYS_MUNMAP, e.at+s-e.start, end-s)
+			out = append(out, extent{start: s, end: end, at: e.at + s - e.start})
 		}
 	}
+	return out
 }
 
 // Place queues that a clone of the zygote which holds no other process's memory
