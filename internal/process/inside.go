@@ -70,7 +70,8 @@ func (l *Live) mapArea(p *liveProcess) error {
 	if p.syscall == 0 || !p.memory.Attached() { // new, or another program by now
 		at, err := memory.FindSyscall(p.host, p.memory.VMAs())
 		if err != nil {
-			return fault.New(fault.Uncapturable, "%s: %w", describe(p), err)
+			return fault.New(fault.Uncapturable, "%s: %w", describe(p), err).
+				WithHint("it unmapped what the kernel gives every program; restart it")
 		}
 		p.syscall = at
 	}

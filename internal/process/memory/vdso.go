@@ -2,7 +2,7 @@ package memory
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 
 	"github.com/sandtree/sandtree/internal/linux/procmem"
 	"github.com/sandtree/sandtree/internal/process/image"
@@ -24,5 +24,5 @@ func FindSyscall(host int, vmas []image.VMA) (uint64, error) {
 			return v.Start + uint64(at), nil
 		}
 	}
-	return 0, fmt.Errorf("process %d has no [vdso] with a system call in it", host)
+	return 0, errors.New("it has no [vdso] with a system call in it")
 }
