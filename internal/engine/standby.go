@@ -1,9 +1,9 @@
 package engine
 
 import (
-	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
 )
@@ -23,10 +23,15 @@ type standbys struct {
 	closed   bool
 	all      []*standby // in the order of their last wish; the oldest goes first
 	building *standby
-	wanted   []wish // the latest last
+	wanted   []wish     // the latest last
+	changed  *sync.Cond // of building and wanted
 	wake     chan struct{}
 	done     chan struct{}
 }
+
+// settleTime is how long the builder leaves the processors to what a checkpoint
+// or rollback has just set going.
+const settleTime = 10 * time.Millisecond
 
 // wish asks for a standby of a checkpoint.
 type wish struct {
@@ -49,6 +54,7 @@ const mostStandbys = 16
 
 func newStandbys(e *Engine, most int) *standbys {
 	s := &standbys{engine: e, most: most, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	s.changed = sync.NewCond(&s.mu)
 	go s.run()
 	return s
 }
@@ -74,6 +80,8 @@ func (s *standbys) want(b *box, checkpoint string) {
 func (s *standbys) take(b *box, checkpoint string) *reborn {
 	s.mu.Lock()
 	w := wish{b, checkpoint}
+	s.wanted = slices.DeleteFunc(s.wanted, func(o wish) bool { return o == w }) // not begun: to begin now is faster
+	s.changed.Broadcast()
 	if x := s.building; x != nil && x.wish == w {
 		s.mu.Unlock()
 		x.pace.waited()
@@ -107,6 +115,7 @@ func (s *standbys) drop(b *box, checkpoint string) {
 	match := func(w wish) bool { return w.box == b && (checkpoint == "" || w.checkpoint == checkpoint) }
 	s.mu.Lock()
 	s.wanted = slices.DeleteFunc(s.wanted, match)
+	s.changed.Broadcast()
 	building := s.building
 	if building != nil && match(building.wish) {
 		building.dropped = true
@@ -132,18 +141,10 @@ func (s *standbys) drop(b *box, checkpoint string) {
 
 // wait waits until all that is wanted is built.
 func (s *standbys) wait() {
-	for {
-		s.mu.Lock()
-		x, n := s.building, len(s.wanted)
-		s.mu.Unlock()
-		switch {
-		case x != nil:
-			<-x.built
-		case n == 0:
-			return
-		default:
-			runtime.Gosched() // the builder is about to begin
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.building != nil || len(s.wanted) > 0 {
+		s.changed.Wait()
 	}
 }
 
@@ -152,6 +153,7 @@ func (s *standbys) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.wanted = nil
+	s.changed.Broadcast()
 	if s.building != nil {
 		s.building.dropped = true
 	}
@@ -169,6 +171,7 @@ func (s *standbys) close() {
 func (s *standbys) run() {
 	defer close(s.done)
 	for range s.wake {
+		time.Sleep(settleTime)
 		for s.step() {
 		}
 	}
@@ -184,6 +187,7 @@ func (s *standbys) step() bool {
 	}
 	w := s.wanted[n-1]
 	s.wanted = s.wanted[:n-1]
+	s.changed.Broadcast()
 	x := &standby{wish: w, built: make(chan struct{})}
 	var gone []*standby
 	have := false
@@ -215,6 +219,7 @@ func (s *standbys) step() bool {
 	r, err := s.engine.prebuild(x)
 	s.mu.Lock()
 	s.building = nil
+	s.changed.Broadcast()
 	keep := err == nil && !x.dropped
 	if keep {
 		x.reborn = r
