@@ -171,7 +171,7 @@ func (r *restore) follow(n *newProcess) error {
 		m := n.image.Threads[i]
 		th := &liveThread{
 			host: t.TID, tid: m.TID, process: p, round: l.round, tracee: t,
-			regs: restoredRegisters(n.image, m), mask: m.Sigmask, xstate: make([]byte, xstateMax),
+			regs: restoredRegisters(n.image, m), mask: m.Sigmask, affinity: m.Sched.Affinity, xstate: make([]byte, xstateMax),
 		}
 		p.threads = append(p.threads, th)
 		l.threads[t.TID] = th

@@ -49,6 +49,7 @@ type Live struct {
 	round   uint64         // of the current or last stop
 	stopped bool
 	alarm   *alarm
+	pin     pin
 
 	descriptors descriptor.Capturer
 	origins     *memory.Origins
@@ -88,7 +89,8 @@ type liveThread struct {
 	pending   [128]byte
 	xstate    []byte
 	boost     boost
-	slack     int // the timer slack that it inherited; 0: not known
+	affinity  unix.CPUSet // its own, while it stands
+	slack     int         // the timer slack that it inherited; 0: not known
 	rewound   rewound
 	switches  int // voluntary context switches at this stop
 	jobStop   int // signal of the job control that it stood by, or 0

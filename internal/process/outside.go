@@ -53,9 +53,7 @@ func (l *Live) readThread(t *liveThread) error {
 	if m.Sched.IOPriority, err = ioPriority(t.host); err != nil {
 		return threadError(t, "I/O priority", err)
 	}
-	if err := unix.SchedGetaffinity(t.host, &m.Sched.Affinity); err != nil {
-		return threadError(t, "processor mask", err)
-	}
+	m.Sched.Affinity = t.affinity
 	for i := l.cfg.Filters; ptrace.HasSeccompFilter(t.host, i); i++ { // confinement's come first
 		f, err := ptrace.SeccompFilter(t.host, i)
 		if err != nil {

@@ -79,7 +79,11 @@ func Restore(tree *image.Tree, target Target) (*Live, RestoreStages, error) {
 	}
 	live.round++
 	live.stopped = true
+	if target.Live.Realtime {
+		live.pin.take(target.Live.Init)
+	}
 	err = r.run()
+	live.pin.give()
 	r.closeAll()
 	if err != nil {
 		r.kill()

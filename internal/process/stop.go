@@ -52,6 +52,9 @@ func (l *Live) Stop() error {
 func (l *Live) stopOnce() error {
 	l.round++
 	l.stopped = true
+	if l.cfg.Realtime {
+		l.pin.take(l.cfg.Init)
+	}
 	if err := l.stopAll(); err != nil {
 		return errors.Join(err, l.Resume())
 	}
@@ -216,6 +219,10 @@ func (l *Live) await(s *seized) error {
 	if err := ptrace.GetRegs(s.tid, &t.regs.PtraceRegs); err != nil {
 		return fmt.Errorf("registers of thread %d: %w", s.tid, err)
 	}
+	if err := unix.SchedGetaffinity(s.tid, &t.affinity); err != nil {
+		return fmt.Errorf("processors of thread %d: %w", s.tid, err)
+	}
+	l.pin.hold(s.tid)
 	t.tracee = tracee.Stopped(s.tid, t.regs)
 	t.noteSwitches()
 	return t.blockSignals()
@@ -375,6 +382,9 @@ func (l *Live) Resume() error {
 			err = ptrace.SetSigmask(t.host, t.mask)
 		}
 		if err == nil {
+			if l.pin.on {
+				_ = unix.SchedSetaffinity(t.host, &t.affinity) // it was its own
+			}
 			t.boost.lower(t.host, &t.slack)
 			t.returnTraps()
 			if t.deliver != 0 {
@@ -388,6 +398,7 @@ func (l *Live) Resume() error {
 		}
 		t.tracee = nil
 	}
+	l.pin.give()
 	l.stopped = false
 	return first
 }
