@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	walkSteps = flag.Int("walk", 300, "steps of the random walk")
+	walkSteps = flag.Int("walk", 1000, "steps of the random walk")
 	walkSeed  = flag.Uint64("walkseed", 0, "seed of the random walk; 0: a new one")
 )
 
