@@ -13,10 +13,12 @@
 //  2. read from outside: registers and signals by ptrace, mappings, the state of
 //     the tree from the sandbox's own /proc, which speaks in its numbers;
 //  3. refuse what cannot be captured, before anything is touched;
-//  4. read from inside: batches run by all threads beside each other, for
+//  4. descriptors (package descriptor); from here on no file is looked at, so that
+//     a snapshot of them can be taken beside;
+//  5. read from inside: batches run by all threads beside each other, for
 //     handlers, credentials and what else only the thread itself can ask;
-//  5. descriptors (package descriptor) and memory (package memory);
-//  6. resume.
+//  6. memory (package memory);
+//  7. resume.
 //
 // All ptrace of one incarnation is done by one OS thread, to which the caller
 // has locked its goroutine. Everything that is read from a stopped process is

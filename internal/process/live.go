@@ -33,7 +33,8 @@ type Config struct {
 	Filters int
 	// Realtime gives the processes real-time priority from just before they
 	// are stopped until just before they go on: a thread must get a processor
-	// to stop on it.
+	// to stop on it. While they stand, they and the thread that stops them are on
+	// one processor.
 	Realtime bool
 	// Scratch is the thread's.
 	Scratch *memory.Scratch
