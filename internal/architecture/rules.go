@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"internal/tracee"},
 	{"internal/confine"}, // of booted and of restored processes, by the same calls
 	{"internal/image", "internal/rootfs", "internal/process", "internal/network"},
-	{"internal/supervisor/control"},
+	{"internal/durable", "internal/supervisor/control"},
 	{"internal/sandbox", "internal/tree"},
 	{"internal/engine"},
 	{"internal/store"},
