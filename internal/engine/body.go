@@ -32,6 +32,9 @@ type body struct {
 	// restore on.
 	thread *thread
 	live   *process.Live
+	// finishing orders the checkpoints whose zygotes are being made. They may be
+	// made while the body's thread does something else, but not after its end.
+	finishing *finishing
 	// zygotes is held for accesses to the two maps while lineages are brought up
 	// to date beside each other.
 	zygotes sync.Mutex
@@ -46,7 +49,7 @@ type body struct {
 func (f *family) newBody(b *box, upper string, clocks [2]time.Duration) (_ *body, err error) {
 	o := &body{
 		family: f, upper: upper, root: -1, proc: -1, time: -1, monotonic: clocks[0], boottime: clocks[1],
-		bases: map[int]*memory.Zygote{}, ancestors: map[int]*sharedZygote{},
+		bases: map[int]*memory.Zygote{}, ancestors: map[int]*sharedZygote{}, finishing: newFinishing(),
 	}
 	l, err := limits(b.resources)
 	if err != nil {
@@ -154,6 +157,7 @@ func (o *body) close(ctx context.Context) error {
 		o.thread.close()
 	}
 	errs = append(errs, o.inc.Close(ctx))
+	o.finishing.all.Wait()
 	for _, fd := range []int{o.root, o.proc, o.time} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))

@@ -11,6 +11,7 @@ import (
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
+	"github.com/sandtree/sandtree/internal/tree"
 )
 
 // The steps of a checkpoint that can be made to fail.
@@ -25,7 +26,8 @@ var (
 )
 
 // Checkpoint takes a checkpoint of a live sandbox. It commits whole or leaves
-// no trace; the live tree goes on in either case.
+// no trace; the live tree goes on in either case. An asynchronous one is
+// answered when the processes run again, see finish.go.
 func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (control.Checkpoint, error) {
 	b, err := e.box(r.Sandbox)
 	if err != nil {
@@ -34,31 +36,56 @@ func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (con
 	if r.Checkpoint == "" {
 		return control.Checkpoint{}, fault.New(fault.Invalid, "a checkpoint without an id")
 	}
+	c, err := e.begin(b, r)
+	if err == nil && !r.Async {
+		err = c.await()
+	}
+	if err != nil {
+		return control.Checkpoint{}, fault.New(fault.KindOf(err), "checkpoint sandbox %s: %w", b.id, err)
+	}
+	return e.report(b, r.Checkpoint)
+}
+
+// begin does what a checkpoint does up to the resume, and puts it into the tree.
+// The rest is under way when it returns.
+func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o, err := b.live()
 	if err != nil {
-		return control.Checkpoint{}, err
+		return nil, err
 	}
 	if err := b.tree.Check(r.Checkpoint, r.Name); err != nil {
-		return control.Checkpoint{}, err
+		return nil, err
 	}
-	c, err := e.checkpoint(b, o, r.Checkpoint)
+	o.finishing.slots <- struct{}{} // given back when it is finished
+	c, f, err := e.checkpoint(b, o, r.Checkpoint)
 	if err != nil {
+		<-o.finishing.slots
 		e.tend(b, o)
-		return control.Checkpoint{}, fault.New(fault.KindOf(err), "checkpoint sandbox %s: %w", b.id, err)
+		return nil, err
 	}
+	f.async = r.Async
 	c.report.ID, c.report.Name = r.Checkpoint, r.Name
 	err = failCommit.Hit()
 	if err == nil {
 		err = b.tree.Add(r.Checkpoint, r.Name, c)
 	}
 	if err != nil {
-		c.Free()
-		return control.Checkpoint{}, err
+		f.drop()
+		<-o.finishing.slots
+		return nil, err
 	}
-	e.standbys.want(b, r.Checkpoint)
-	return e.report(b, r.Checkpoint)
+	f.queue()
+	_, release, err := b.tree.Use(r.Checkpoint) // it is not freed while it is made
+	if err != nil {
+		release = func() {}
+	}
+	e.background(func() {
+		defer release()
+		e.finish(b, f)
+	})
+	return c, nil
 }
 
 // tend lets go of threads that a stop which failed has told to stop, and that
@@ -83,15 +110,15 @@ const tendEvery = 5 * time.Millisecond
 func (e *Engine) report(b *box, id string) (control.Checkpoint, error) {
 	for _, n := range b.tree.Nodes() {
 		if n.ID == id {
-			return describe(n.ID, n.Name, n.Parent, n.Data), nil
+			return describe(n), nil
 		}
 	}
 	return control.Checkpoint{}, fault.New(fault.NotFound, "the sandbox has no checkpoint %q", id)
 }
 
-func describe(id, name, parent string, c *checkpoint) control.Checkpoint {
-	r := c.report
-	r.ID, r.Name, r.Parent = id, name, parent
+func describe(n tree.Node[*checkpoint]) control.Checkpoint {
+	r := n.Data.described()
+	r.ID, r.Name, r.Parent = n.ID, n.Name, n.Parent
 	return r
 }
 
@@ -109,30 +136,28 @@ func (s *stages) done(name string) {
 	s.last = now
 }
 
-// checkpoint makes what a node of the tree owns. The caller holds b.mu.
-func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, err error) {
+// checkpoint stops the tree, captures it and lets it go on. It returns what a
+// node of the tree owns, without its zygotes, and what is left to do. The caller
+// holds b.mu.
+func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, _ *unfinished, err error) {
 	if err := o.follow(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	st := e.family.store
 	if err := errors.Join(failPresync.Hit(), st.Presync()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	st.Hold()
 	defer st.Release()
 	steps := newStages()
-	c := &checkpoint{
-		family: e.family, box: b.id, created: time.Now(), snapshot: id,
-		setuid: b.setuid, resources: b.resources, hostname: b.hostname,
+	c := newCheckpoint(e.family, b, id)
+	f := &unfinished{body: o, checkpoint: c, steps: steps}
+	if f.arena, err = e.family.arenas.take(); err != nil {
+		return nil, nil, err
 	}
-	arena, err := e.family.arenas.take()
-	if err != nil {
-		return nil, err
-	}
-	defer e.family.arenas.give(arena)
-	arena.Limit(machineMemory().forCapture())
-	var capture *process.Capture
+	f.arena.Limit(machineMemory().forCapture())
 	err = o.thread.do(func() (err error) {
+		f.epoch = o.finishing.epoch(o.live)
 		o.live.Prepare()
 		// A group with a limit on processor time may need a budget for it.
 		if revoke, err := o.inc.Cgroup().AllowRealtime(cgroup.RealtimeBudget); err == nil {
@@ -140,42 +165,29 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, err erro
 		}
 		e.family.window.enter()
 		err = urgent(func() (err error) {
-			capture, err = e.stand(b, o, c, arena, steps)
+			f.capture, err = e.stand(b, o, c, f.arena, steps)
 			return err
 		})
 		e.family.window.leave()
-		if err != nil {
-			return err
-		}
-		defer capture.Close()
-		if err = failResumed.Hit(); err == nil {
-			c.zygotes, err = o.updateZygotes(capture, c.snapshot)
-		}
-		if err == nil {
-			err = failZygotes.Hit()
-		}
-		if err != nil {
-			o.dropBases()
-			o.live.Discard()
-		}
 		return err
 	})
-	if err != nil {
-		c.discard(capture)
-		return nil, err
+	if err == nil {
+		err = failResumed.Hit()
 	}
-	steps.done("zygotes")
-	c.tree = capture.Tree
-	c.report.Sandbox, c.report.Created, c.report.StageNS = b.id, c.created, steps.ns
-	for _, d := range capture.Deltas {
+	if err != nil {
+		f.drop()
+		return nil, nil, err
+	}
+	c.tree = f.capture.Tree
+	c.report.Sandbox, c.report.Created = b.id, c.created
+	for _, d := range f.capture.Deltas {
 		c.report.DirtyBytes += d.Bytes()
 	}
 	for _, p := range c.tree.Processes {
 		c.report.Processes++
 		c.report.Threads += len(p.Threads)
 	}
-	c.report.FileBytes, _ = st.Usage(c.snapshot) // told when it is known
-	return c, nil
+	return c, f, nil
 }
 
 // stand is the frozen window: everything between stop and resume.
@@ -239,17 +251,6 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	return capture, nil
 }
 
-// discard gives back what a checkpoint that failed has made so far.
-func (c *checkpoint) discard(capture *process.Capture) {
-	if capture == nil {
-		c.shm.close()
-		return
-	}
-	capture.Close()
-	c.tree = capture.Tree
-	c.Free()
-}
-
 // CheckpointRemove takes a checkpoint out of its tree.
 func (e *Engine) CheckpointRemove(_ context.Context, r control.CheckpointRef) error {
 	b, err := e.box(r.Sandbox)
@@ -276,7 +277,7 @@ func (e *Engine) Tree(_ context.Context, r control.SandboxRequest) (control.Tree
 	}
 	out := control.TreeReply{Sandbox: b.id, At: b.tree.At(), Checkpoints: []control.Checkpoint{}}
 	for _, n := range b.tree.Nodes() {
-		out.Checkpoints = append(out.Checkpoints, describe(n.ID, n.Name, n.Parent, n.Data))
+		out.Checkpoints = append(out.Checkpoints, describe(n))
 	}
 	return out, nil
 }

@@ -137,6 +137,7 @@ func (e *Engine) Remove(ctx context.Context, r control.SandboxRequest) error {
 	}
 	b.sessions.closeAll()
 	b.tree.Clear()
+	e.standbys.drop(b, "") // a checkpoint that was finished meanwhile has asked for one
 	if b.quota != 0 {
 		errs = append(errs, e.family.store.DropQuota(b.quota))
 	}

@@ -26,6 +26,9 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 		return control.ForkReply{}, err
 	}
 	defer release()
+	if err := n.Data.await(); err != nil {
+		return control.ForkReply{}, err
+	}
 	out := control.ForkReply{Sandboxes: make([]control.Sandbox, len(r.Sandboxes)), ElapsedNS: make([]int64, len(r.Sandboxes))}
 	errs := make([]error, len(r.Sandboxes))
 	var wg sync.WaitGroup

@@ -61,7 +61,7 @@ func (e *Engine) Stats(_ context.Context, r control.SandboxRequest) (control.Sta
 	}
 	for _, n := range b.tree.Nodes() {
 		out.Checkpoints++
-		out.CheckpointBytes += n.Data.report.DirtyBytes
+		out.CheckpointBytes += n.Data.described().DirtyBytes
 	}
 	if b.quota != 0 {
 		u, err := e.family.store.QuotaUsage(b.quota)

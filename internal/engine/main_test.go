@@ -103,6 +103,7 @@ type host struct {
 	t      testing.TB
 	engine *engine.Engine
 	ended  chan control.Session
+	failed chan control.CheckpointFailed
 	ids    atomic.Int64
 }
 
@@ -129,7 +130,7 @@ func newHost(t testing.TB, change ...func(*control.Config)) *host {
 		defer cancel()
 		check(t, parent.Remove(ctx))
 	})
-	h := &host{t: t, ended: make(chan control.Session, 1000)}
+	h := &host{t: t, ended: make(chan control.Session, 1000), failed: make(chan control.CheckpointFailed, 100)}
 	cfg := control.Config{
 		Family: "family", Pool: mount, Layers: []string{lower}, CgroupParent: name, CgroupFamily: "family", IDBase: idBase,
 	}
@@ -137,8 +138,9 @@ func newHost(t testing.TB, change ...func(*control.Config)) *host {
 		f(&cfg)
 	}
 	h.engine, err = engine.New(cfg, control.Events{
-		SessionEnded: func(s control.Session) { h.ended <- s },
-		SandboxEnded: func(control.SandboxEnded) {},
+		SessionEnded:     func(s control.Session) { h.ended <- s },
+		SandboxEnded:     func(control.SandboxEnded) {},
+		CheckpointFailed: func(c control.CheckpointFailed) { h.failed <- c },
 	}, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	check(t, err)
 	t.Cleanup(func() {

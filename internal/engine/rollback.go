@@ -27,6 +27,9 @@ func (e *Engine) Rollback(_ context.Context, r control.CheckpointRef) (control.R
 		return control.Rebirth{}, nil, err
 	}
 	defer release()
+	if err := n.Data.await(); err != nil {
+		return control.Rebirth{}, nil, err
+	}
 	begin, steps := time.Now(), newStages()
 	next := e.standbys.take(b, n.ID)
 	if next == nil {

@@ -246,6 +246,9 @@ func (e *Engine) prebuild(x *standby) (*reborn, error) {
 		return nil, err
 	}
 	defer release()
+	if err := n.Data.await(); err != nil {
+		return nil, err
+	}
 	return e.restore(x.box, n.Data, newStages(), &x.pace)
 }
 

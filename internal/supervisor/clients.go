@@ -60,6 +60,11 @@ func (c *clients) events() control.Events {
 			defer c.mu.Unlock()
 			c.tell(control.EventSandboxEnded, e)
 		},
+		CheckpointFailed: func(e control.CheckpointFailed) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.tell(control.EventCheckpointFailed, e)
+		},
 	}
 }
 

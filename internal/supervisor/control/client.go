@@ -18,8 +18,9 @@ type Client struct{ *wire.Conn }
 type Events struct {
 	// SessionEnded is repeated to each new client until the session was
 	// forgotten ([Client.Forget]) or its sandbox removed.
-	SessionEnded func(Session)
-	SandboxEnded func(SandboxEnded)
+	SessionEnded     func(Session)
+	SandboxEnded     func(SandboxEnded)
+	CheckpointFailed func(CheckpointFailed)
 }
 
 // NewClient makes a client of a connected socket, which belongs to it from now
@@ -38,6 +39,8 @@ func (e Events) handle(ev wire.Event) {
 		pass(ev, e.SessionEnded)
 	case EventSandboxEnded:
 		pass(ev, e.SandboxEnded)
+	case EventCheckpointFailed:
+		pass(ev, e.CheckpointFailed)
 	}
 }
 

@@ -33,8 +33,9 @@ const (
 
 // Events that a supervisor sends by itself.
 const (
-	EventSessionEnded = "session_ended" // Session
-	EventSandboxEnded = "sandbox_ended" // SandboxEnded
+	EventSessionEnded     = "session_ended"     // Session
+	EventSandboxEnded     = "sandbox_ended"     // SandboxEnded
+	EventCheckpointFailed = "checkpoint_failed" // CheckpointFailed
 )
 
 // Resources bound one sandbox. Zero means no bound of its own.
@@ -154,7 +155,25 @@ type CheckpointRequest struct {
 	Sandbox    string `json:"sandbox"`
 	Checkpoint string `json:"checkpoint"`
 	Name       string `json:"name,omitempty"`
+	// Async returns when the processes run again. The rest follows; if it
+	// fails, the checkpoint leaves the tree and [CheckpointFailed] is sent.
+	Async bool `json:"async,omitempty"`
 }
+
+// CheckpointFailed reports that a checkpoint which was taken could not be
+// finished, and is not there any more. Those that were taken on top of it
+// meanwhile have failed too.
+type CheckpointFailed struct {
+	Sandbox    string `json:"sandbox"`
+	Checkpoint string `json:"checkpoint"`
+	Reason     string `json:"reason"`
+}
+
+// What the memory of a checkpoint is like.
+const (
+	MemoryPending = "pending" // it is being finished: a rollback to it waits
+	MemoryReady   = "ready"   // it is held by processes
+)
 
 // CheckpointRef names a checkpoint by id, and the sandbox whose tree it is in
 // (or, for a rollback, the sandbox that is rolled back).
@@ -178,6 +197,8 @@ type Checkpoint struct {
 	FileBytes  int64 `json:"file_bytes"`
 	Processes  int   `json:"processes"`
 	Threads    int   `json:"threads"`
+	// Memory is where its memory is: MemoryPending, MemoryReady.
+	Memory string `json:"memory,omitempty"`
 	// StageNS says what the frozen time went to, by stage.
 	StageNS map[string]int64 `json:"stage_ns,omitempty"`
 }
