@@ -32,10 +32,10 @@ var fileFeatures = []Feature{
 		probe:   probeOverlay,
 	},
 	{
-		Name: "overlay layers by descriptor", Kernel: "6.13",
+		Name: "overlay of detached layers", Kernel: "6.15",
 		For:     "roots are mounted from layers that have no path",
-		Without: "layers are given to overlayfs by path",
-		probe:   probeLayerFD,
+		Without: "layers are attached in the daemon's mount namespace and named by path",
+		probe:   probeDetachedLayers,
 	},
 	{
 		Name: "id-mapped mounts", Kernel: "5.12", Required: true,
@@ -147,55 +147,6 @@ func emptyErofs() []byte {
 	}
 	copy(dir[names:], "...")
 	return p
-}
-
-// probeOverlay makes an overlay super block over two empty directories, one of
-// them seen through a mount with mapped ids.
-func probeOverlay() error {
-	dir, err := os.MkdirTemp("", "sandtree-probe-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	for _, d := range []string{"/a", "/b"} {
-		if err := os.Mkdir(dir+d, 0o700); err != nil {
-			return err
-		}
-	}
-	mapped, err := mappedTree(dir + "/a")
-	if err != nil {
-		return err
-	}
-	defer unix.Close(mapped)
-	return fsContext("overlay", func(fs int) error {
-		if err := unix.FsconfigSetString(fs, "lowerdir", fmt.Sprintf("/proc/self/fd/%d:%s/b", mapped, dir)); err != nil {
-			return fmt.Errorf("overlay lowerdir: %w", err)
-		}
-		for _, o := range [][2]string{{"xino", "on"}, {"redirect_dir", "follow"}} {
-			if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
-				return fmt.Errorf("overlay option %s: %w", o[0], err)
-			}
-		}
-		if err := unix.FsconfigCreate(fs); err != nil {
-			return fmt.Errorf("mount overlay: %w", err)
-		}
-		return nil
-	})
-}
-
-// probeLayerFD gives overlay a layer by descriptor.
-func probeLayerFD() error {
-	dir, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dir)
-	return fsContext("overlay", func(fs int) error {
-		if err := unix.FsconfigSetFd(fs, "lowerdir+", dir); err != nil {
-			return fmt.Errorf("overlay lowerdir+ by descriptor: %w", err)
-		}
-		return nil
-	})
 }
 
 // probeIDMap maps the mounts of directories where state may be.

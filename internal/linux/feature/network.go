@@ -2,7 +2,6 @@ package feature
 
 import (
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,28 +19,23 @@ var networkFeatures = []Feature{
 // probeTUN makes a device in a network namespace of its own, which ends with
 // the thread.
 func probeTUN() error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked
-		result <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("unshare: %w", err)
-			}
-			fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return fmt.Errorf("open /dev/net/tun: %w", err)
-			}
-			defer unix.Close(fd)
-			ifr, err := unix.NewIfreq("probe0")
-			if err != nil {
-				return err
-			}
-			ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-			if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
-				return fmt.Errorf("TUNSETIFF: %w", err)
-			}
-			return nil
-		}()
-	}()
-	return <-result
+	return onOwnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("unshare: %w", err)
+		}
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open /dev/net/tun: %w", err)
+		}
+		defer unix.Close(fd)
+		ifr, err := unix.NewIfreq("probe0")
+		if err != nil {
+			return err
+		}
+		ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+			return fmt.Errorf("TUNSETIFF: %w", err)
+		}
+		return nil
+	})
 }

@@ -3,7 +3,6 @@ package feature
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -130,15 +129,9 @@ func probePidfdGetfd() error {
 	return unix.Close(fd)
 }
 
-// probeRealtime makes a thread real-time for an instant. A thread of its own,
-// which ends afterwards, so that nothing of it is left.
+// probeRealtime makes a thread real-time for an instant.
 func probeRealtime() error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with us
-		result <- setScheduler(unix.SCHED_FIFO|schedResetOnFork, 1)
-	}()
-	return <-result
+	return onOwnThread(func() error { return setScheduler(unix.SCHED_FIFO|schedResetOnFork, 1) })
 }
 
 const schedResetOnFork = 0x40000000

@@ -73,7 +73,7 @@ func (s *Store) tryDetached() error {
 var forceAttach = false
 
 // setLayer gives overlayfs a directory, by descriptor if it may be detached
-// (Linux 6.13), or by path.
+// (Linux 6.15), or by path.
 func (s *Store) setLayer(o *mount.FS, option string, fd int) {
 	if s.attach == "" {
 		o.SetFD(option, fd)
