@@ -212,6 +212,7 @@ func (l *Live) readDescriptors(c *Capture, env descriptor.Env) error {
 			Numbers: p.numbers, CloseOnExec: p.closeOnExec,
 		}
 	}
+	env.Clocks = clocksOf(&l.cfg)
 	r, err := l.descriptors.Capture(in, env)
 	if err != nil {
 		return err
@@ -348,6 +349,10 @@ func (c *Capture) Close() {
 		_ = unix.Close(fd)
 		delete(c.backings, k)
 	}
+}
+
+func clocksOf(c *Config) descriptor.Clocks {
+	return descriptor.Clocks{Monotonic: c.MonotonicOffset, Boottime: c.BoottimeOffset}
 }
 
 // readClocks notes the time inside: the host's clocks and the offsets of the

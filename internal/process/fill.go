@@ -126,7 +126,11 @@ func (r *restore) makeShared() error {
 func (r *restore) openObject(s *image.Shared) (int, error) {
 	for i, f := range r.tree.Files {
 		if f.Object == s.Object && r.files.FD(i) >= 0 {
-			return unix.Open(fmt.Sprintf("/proc/self/fd/%d", r.files.FD(i)), unix.O_RDWR|unix.O_CLOEXEC, 0)
+			mode := unix.O_RDWR
+			if f.Seals&unix.F_SEAL_WRITE != 0 { // a mapping that may become writable keeps it from being sealed
+				mode = unix.O_RDONLY
+			}
+			return unix.Open(fmt.Sprintf("/proc/self/fd/%d", r.files.FD(i)), mode|unix.O_CLOEXEC, 0)
 		}
 	}
 	return -1, fault.New(fault.Internal, "the image has no file %d", s.Object)

@@ -105,7 +105,9 @@ func (r *restore) run() error {
 		}
 	}
 	var err error
-	r.files, err = descriptor.Open(r.tree.Files, r.tree.Terminals, descriptor.Target{Root: r.target.Root, Session: r.target.Session})
+	r.files, err = descriptor.Open(r.tree.Files, r.tree.Terminals, descriptor.Target{
+		Root: r.target.Root, Session: r.target.Session, Clocks: clocksOf(&r.target.Live), Exists: r.exists, Ended: r.ended,
+	})
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func (r *restore) run() error {
 		{failSpawned, "clone", func() error { return eachLine(r.lines, r.spawn) }},
 		{failGrown, "tree", func() error { return eachLine(r.lines, r.grow) }},
 		{failGroups, "", r.joinGroups},
-		{failMemory, "memory", func() error { return r.each(r.fill) }},
+		{failMemory, "memory", func() error { return errors.Join(r.each(r.fill), r.files.Seal()) }},
 		{failInstalled, "", func() error { return r.each(r.install) }},
 		{failCompleted, "install", func() error { return errors.Join(r.each(r.complete), r.foregrounds()) }},
 		{failZombies, "", r.zombies},
@@ -264,6 +266,33 @@ func spareNumber(t *image.Tree) int32 {
 		n++
 	}
 	return int32(n)
+}
+
+// exists reports whether a process of the tree has a number.
+func (r *restore) exists(pid int) bool {
+	for _, p := range r.tree.Processes {
+		if p.PID == pid {
+			return true
+		}
+	}
+	return false
+}
+
+// ended makes a pidfd of a process of the incarnation that has ended.
+func (r *restore) ended() (int, error) {
+	b := tracee.NewBatch()
+	out := b.PutWords(0)
+	pid, _ := b.Fork(tracee.CloneArgs{
+		Flags: unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_PIDFD, PIDFD: uint64(out), SetTID: []int32{r.spare},
+	}, tracee.EndExit, func(*tracee.Batch) {})
+	b.Call(unix.SYS_WAIT4, pid, nil, unix.WALL, nil)
+	b.SendFDs(tracee.Ref(out))
+	b.Call(unix.SYS_CLOSE, tracee.Ref(out))
+	fds, err := r.target.Init.DoReceive(b, 1)
+	if err != nil {
+		return -1, fmt.Errorf("make a process that has ended: %w", err)
+	}
+	return fds[0], nil
 }
 
 // credentials are those of a thread as package confine takes them.

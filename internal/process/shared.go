@@ -48,7 +48,7 @@ func copyShared(p *liveProcess, v *image.VMA, files []*image.File) (*image.Share
 		return nil, err
 	}
 	for _, f := range files {
-		if f.Kind == image.Regular && f.Deleted && f.Dev == st.Dev && f.Ino == st.Ino {
+		if (f.Kind == image.Memfd || f.Kind == image.Regular && f.Deleted) && f.Dev == st.Dev && f.Ino == st.Ino {
 			return &image.Shared{Dev: v.Dev, Ino: v.Ino, Size: st.Size, FD: -1, Object: f.Object, Name: v.Path}, nil
 		}
 	}

@@ -12,6 +12,8 @@ import (
 // Init runs batches in an incarnation's PID 1.
 type Init interface {
 	Do(b *tracee.Batch, fds ...int) error
+	// DoReceive is Do for a batch that sends n descriptors back.
+	DoReceive(b *tracee.Batch, n int, fds ...int) ([]int, error)
 }
 
 // Target is an incarnation that a tree is restored in: booted, and without

@@ -28,6 +28,7 @@ type body struct {
 	// controlling terminals; leads is the terminal of each process, if any.
 	between func(o *Opened, all []*restored)
 	leads   []int
+	target  Target         // what the test adds to it
 	before  func(pid int)  // is called for each stub
 	masters map[string]int // of restored sessions, by id
 }

@@ -20,7 +20,7 @@ type Completion struct {
 
 // Complete queues what a process does when all processes exist, have their
 // sessions and controlling terminals, and have run the batches of Install: it
-// opens late files, fills epoll interest lists and sets owners. Its root must
+// opens late files, fills epoll interest lists, sets owners and takes locks. Its root must
 // still be the sandbox's. The batch of one process must have run before
 // Complete is called for the next.
 func (o *Opened) Complete(b *tracee.Batch, c Completion) (Installation, error) {
@@ -43,6 +43,7 @@ func (o *Opened) Complete(b *tracee.Batch, c Completion) (Installation, error) {
 		}
 		w.owner(d, o.files[d.File])
 	}
+	w.locks()
 	in.Messages = w.messages
 	return in, nil
 }
@@ -82,6 +83,11 @@ func (w *completion) late(d image.Descriptor, f *image.File) error {
 			return err
 		}
 		w.receive(fd, func(got tracee.Ref) { w.place(got, d) })
+		return nil
+	}
+	if k, ok := kindOf(f.Kind).(insideKind); ok {
+		w.place(k.openInside(w.b, f), d)
+		w.made[d.File] = place{w.PIDFD, d.Number}
 		return nil
 	}
 	got := w.b.Call(unix.SYS_OPEN, f.Path, f.Flags&(reopenable|unix.O_NOFOLLOW)|unix.O_NOCTTY|unix.O_CLOEXEC, 0)

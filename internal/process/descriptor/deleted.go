@@ -32,8 +32,9 @@ func (c *Capturer) examineDeleted(d *description) error {
 	return nil
 }
 
-// saveContent copies a deleted file to an anonymous one, holes left out.
-func (c *Capturer) saveContent(d *description) error {
+// saveContent copies at most limit bytes of a deleted file to an anonymous one,
+// holes left out.
+func (c *Capturer) saveContent(d *description, limit int64) error {
 	from, err := unix.Open(procFD(d.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOATIME, 0)
 	if err != nil {
 		return fmt.Errorf("save the deleted file %s: %w", d.file.Path, err)
@@ -43,10 +44,10 @@ func (c *Capturer) saveContent(d *description) error {
 	if err != nil {
 		return fmt.Errorf("save the deleted file %s: memfd_create: %w", d.file.Path, err)
 	}
-	err = copyData(to, from, d.stat.Size, c.env.MaxContent)
+	err = copyData(to, from, d.stat.Size, limit)
 	if err == unix.EFBIG { // blocks on disk can be fewer than bytes
 		_ = unix.Close(to)
-		return c.refuse(d, fmt.Sprintf("the deleted file %s of %d bytes (limit %d)", d.file.Path, d.stat.Size, c.env.MaxContent),
+		return c.refuse(d, fmt.Sprintf("the deleted file %s of %d bytes (limit %d)", d.file.Path, d.stat.Size, limit),
 			"close it or give it a name")
 	}
 	if err != nil {
@@ -100,7 +101,7 @@ func copyData(to, from int, size, limit int64) error {
 // owner and mode.
 func (o *Opened) recreateFile(f *image.File) (int, error) {
 	if f.Blob == nil {
-		return -1, fault.New(fault.Internal, "the deleted file %s has no content in the image", f.Path)
+		return -1, errNoContent(f)
 	}
 	dir, _, err := o.parent(f.Path)
 	if err != nil {
@@ -151,4 +152,8 @@ func fill(fd int, f *image.File) error {
 		return fmt.Errorf("utimensat: %w", err)
 	}
 	return nil
+}
+
+func errNoContent(f *image.File) error {
+	return fault.New(fault.Internal, "the deleted file %s has no content in the image", f.Path)
 }

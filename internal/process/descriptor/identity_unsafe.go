@@ -79,3 +79,14 @@ func openPeer(master int) (int, error) {
 	}
 	return int(fd), nil
 }
+
+// tfdIocSetTicks is TFD_IOC_SET_TICKS (linux/timerfd.h, Linux 3.17).
+const tfdIocSetTicks = 0x40085400
+
+// setTicks sets how often a timerfd has fired, a number of 8 bytes above 0.
+func setTicks(fd int, ticks []byte) error {
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), tfdIocSetTicks, uintptr(unsafe.Pointer(&ticks[0]))); e != 0 {
+		return e
+	}
+	return nil
+}

@@ -1,6 +1,9 @@
 package descriptor
 
-import "github.com/sandtree/sandtree/internal/process/image"
+import (
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
+)
 
 // kind is one kind of open file description. To add one, write its file and
 // list it in kinds.
@@ -25,6 +28,13 @@ type kind interface {
 	late() bool
 }
 
+// insideKind are late kinds that are not opened by their path.
+type insideKind interface {
+	// openInside queues what makes a description like the captured one, and
+	// returns its number.
+	openInside(b *tracee.Batch, f *image.File) tracee.Ref
+}
+
 // kinds are all kinds, in the order in which they are asked.
 var kinds = []kind{
 	procFile{}, // before pathOnly: places in /proc are opened by processes
@@ -40,6 +50,10 @@ var kinds = []kind{
 	device{},
 	eventfd{},
 	epoll{},
+	timerfd{},
+	signalfd{},
+	memfd{},
+	pidfd{},
 }
 
 func kindOf(name image.FileKind) kind {

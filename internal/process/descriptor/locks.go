@@ -2,6 +2,7 @@ package descriptor
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 
@@ -10,51 +11,170 @@ import (
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
-// examineLocks refuses files that are locked through a captured description
-// or by its process. It asks the fdinfo of each: reading /proc/locks makes the
-// kernel wait for a grace period of RCU, 10 ms and more.
+// examineLocks finds the locks that were taken through captured descriptors. It
+// asks the fdinfo of each: reading /proc/locks makes the kernel wait for a grace
+// period of RCU, 10 ms and more.
 func (c *Capturer) examineLocks() error {
+	type asked struct{ proc, file int }
+	done := map[asked]bool{}
+	owned := map[int]bool{} // descriptions whose own locks are known
 	for p := range c.tables {
-		for _, t := range c.tables[p] {
+		for i := range c.tables[p] {
+			t := &c.tables[p][i]
 			d := &c.descriptions[t.File]
-			if !c.lockable(d) {
+			if !c.lockable(d) || done[asked{p, t.File}] {
 				continue
 			}
-			if err := c.refuseLocked(p, t.Number, d); err != nil {
-				return err
+			done[asked{p, t.File}] = true
+			text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(c.procs[p].HostPID)+"/fdinfo/"+strconv.Itoa(t.Number))
+			if err != nil {
+				return fmt.Errorf("fdinfo of descriptor %d of process %d: %w", t.Number, c.procs[p].PID, err)
 			}
+			locks, strange := parseLocks(text)
+			if strange != "" {
+				at := *d
+				at.proc, at.num = p, t.Number
+				return c.refuse(&at, fmt.Sprintf("the file %s with a lock (%s)", d.file.Path, strange), "release the lock or end the process")
+			}
+			for _, l := range locks {
+				switch {
+				case l.Kind == image.POSIX: // the process's
+					t.Locks = append(t.Locks, l)
+				case !owned[t.File]:
+					d.file.Locks = append(d.file.Locks, l)
+				}
+			}
+			owned[t.File] = true
 		}
 	}
 	return nil
 }
 
 func (c *Capturer) lockable(d *description) bool {
-	return d.flags&unix.O_PATH == 0 && (d.kind.name() == image.Regular || d.kind.name() == image.Directory || d.kind.name() == image.FIFO)
+	if d.flags&unix.O_PATH != 0 {
+		return false
+	}
+	switch d.kind.name() {
+	case image.Regular, image.Directory, image.FIFO, image.Memfd:
+		return true
+	}
+	return false
 }
 
-// refuseLocked refuses the description that a process has under a number if
-// there is a lock of it. The process's own table is asked, since POSIX locks
-// belong to the table.
-func (c *Capturer) refuseLocked(proc, number int, d *description) error {
-	p := &c.procs[proc]
-	text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(p.HostPID)+"/fdinfo/"+strconv.Itoa(number))
-	if err != nil {
-		return fmt.Errorf("fdinfo of descriptor %d of process %d: %w", number, p.PID, err)
+// parseLocks takes the locks from the text of an fdinfo, whose lines are those
+// of /proc/locks (proc_locks(5)), such as
+// "lock:	1: POSIX  ADVISORY  WRITE 4321 00:2b:17 128 127". strange is the text
+// of a lock that cannot be kept: one that is being broken, or of a kind that is
+// not known.
+func parseLocks(text []byte) (locks []image.Lock, strange string) {
+	for line := range bytes.Lines(text) {
+		rest, ok := bytes.CutPrefix(line, []byte("lock:"))
+		if !ok {
+			continue
+		}
+		l, ok := parseLock(bytes.Fields(rest))
+		if !ok {
+			return nil, string(bytes.Join(bytes.Fields(rest), []byte{' '}))
+		}
+		locks = append(locks, l)
 	}
-	kind, ok := field(text, "lock")
-	if !ok {
-		return nil
-	}
-	at := *d
-	at.proc, at.num = proc, number
-	return c.refuse(&at, fmt.Sprintf("the file %s with a lock (%s)", d.file.Path, lockName(kind)), "release the lock or end the process")
+	return locks, ""
 }
 
-// lockName is the kind of lock of a line of fdinfo, such as
-// "1: FLOCK  ADVISORY  WRITE 4321 00:2b:17 0 EOF".
-func lockName(line string) string {
-	if f := bytes.Fields([]byte(line)); len(f) > 3 {
-		return string(f[1]) + " " + string(f[3])
+var lockKinds = map[string]image.LockKind{
+	"FLOCK ADVISORY": image.Flock, "POSIX ADVISORY": image.POSIX, "OFDLCK ADVISORY": image.OFD, "LEASE ACTIVE": image.Lease,
+}
+
+func parseLock(f [][]byte) (l image.Lock, ok bool) {
+	if len(f) != 8 {
+		return l, false
 	}
-	return line
+	if l.Kind, ok = lockKinds[string(f[1])+" "+string(f[2])]; !ok {
+		return l, false
+	}
+	switch string(f[3]) {
+	case "WRITE":
+		l.Write = true
+	case "READ":
+	default:
+		return l, false
+	}
+	var err error
+	if l.Start, err = strconv.ParseInt(string(f[6]), 10, 64); err != nil || l.Start < 0 {
+		return l, false
+	}
+	if string(f[7]) == "EOF" {
+		return l, true
+	}
+	end, err := strconv.ParseInt(string(f[7]), 10, 64)
+	l.Length = end - l.Start + 1
+	return l, err == nil && l.Length > 0
+}
+
+// locks queues the locks of a process, and of a description that no process
+// before has locked. Nothing of the batch may close a file after that: closing
+// any descriptor of a file gives up a process's own locks of it.
+func (w *completion) locks() {
+	for _, d := range w.Table {
+		for _, l := range d.Locks {
+			w.lock(d.Number, l)
+		}
+		if w.locked[d.File] {
+			continue
+		}
+		w.locked[d.File] = true
+		for _, l := range w.files[d.File].Locks {
+			w.lock(d.Number, l)
+		}
+	}
+}
+
+func (w *completion) lock(number int, l image.Lock) {
+	typ := uint16(unix.F_RDLCK)
+	if l.Write {
+		typ = unix.F_WRLCK
+	}
+	command := unix.F_SETLK
+	switch l.Kind {
+	case image.Lease: // taken from outside, see seal
+		return
+	case image.Flock:
+		how := unix.LOCK_SH
+		if l.Write {
+			how = unix.LOCK_EX
+		}
+		w.b.Call(unix.SYS_FLOCK, number, how|unix.LOCK_NB)
+		return
+	case image.OFD:
+		command = unix.F_OFD_SETLK
+	}
+	// struct flock: type, whence, start, length, pid.
+	b := binary.LittleEndian.AppendUint16(nil, typ)
+	b = append(b, make([]byte, 6)...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(l.Start))
+	b = binary.LittleEndian.AppendUint64(b, uint64(l.Length))
+	b = append(b, make([]byte, 8)...)
+	w.b.Call(unix.SYS_FCNTL, number, command, w.b.Put(b))
+}
+
+// lease takes the leases of a description. The kernel wants the owner of the
+// file for that, or rights over all files, which this process has; who gets
+// their signals is set later, see owner.
+func (o *Opened) lease(i int) error {
+	for _, l := range o.files[i].Locks {
+		if l.Kind != image.Lease {
+			continue
+		}
+		typ := unix.F_RDLCK
+		if l.Write {
+			typ = unix.F_WRLCK
+		}
+		if _, err := unix.FcntlInt(uintptr(o.fd[i]), unix.F_SETLEASE, typ); err != nil {
+			return fmt.Errorf("lease of %s: %w", o.files[i].Path, err)
+		}
+		if _, err := unix.FcntlInt(uintptr(o.fd[i]), unix.F_SETOWN, 0); err != nil {
+			return fmt.Errorf("owner of the lease of %s: %w", o.files[i].Path, err)
+		}
+	}
+	return nil
 }

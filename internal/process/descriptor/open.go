@@ -15,6 +15,13 @@ type Target struct {
 	// Session gives the inner end of a session's pipe. Open duplicates it, so
 	// both share the description: the caller closes its own.
 	Session func(id string, stream int) (fd int, ok bool)
+	// Clocks are those inside.
+	Clocks Clocks
+	// Exists tells whether a process of that number is restored.
+	Exists func(pid int) bool
+	// Ended makes a pidfd of a process of the incarnation that has ended and
+	// was reaped. It is the caller's.
+	Ended func() (pidfd int, err error)
 }
 
 // errLate is the error of opening a late kind here.
@@ -33,6 +40,7 @@ type Opened struct {
 	made    map[int]place // late files that a process has opened
 	watched map[int]bool  // epolls that have their interest lists
 	owned   map[int]bool  // files that have their owner
+	locked  map[int]bool  // files that have their locks
 	highest int           // the highest number in an interest list
 }
 
@@ -45,7 +53,7 @@ func Open(files []*image.File, terminals []*image.Terminal, target Target) (*Ope
 	o := &Opened{
 		target: target, files: files, fd: make([]int, len(files)),
 		pipes: map[int]*pipeEnds{}, objects: map[int]int{},
-		made: map[int]place{}, watched: map[int]bool{}, owned: map[int]bool{},
+		made: map[int]place{}, watched: map[int]bool{}, owned: map[int]bool{}, locked: map[int]bool{},
 	}
 	for i := range o.fd {
 		o.fd[i] = -1
@@ -74,14 +82,43 @@ func (o *Opened) openFiles() error {
 		if k == nil {
 			return fmt.Errorf("restore an open file: unknown kind %q", f.Kind)
 		}
+		open := k.open
 		if k.late() {
-			continue
+			if f.Kind != image.PIDFD || o.exists(f.PID) {
+				continue
+			}
+			open = (*Opened).openEnded
 		}
-		fd, err := k.open(o, f)
+		fd, err := open(o, f)
 		if err != nil {
 			return fmt.Errorf("restore an open file (%s %s): %w", f.Kind, f.Path, err)
 		}
 		o.fd[i] = fd
+	}
+	return nil
+}
+
+func (o *Opened) exists(pid int) bool {
+	return pid == 1 || pid > 1 && (o.target.Exists == nil || o.target.Exists(pid))
+}
+
+// Seal does what must come after the last opening or mapping of any file: it
+// seals memfds, and takes leases.
+func (o *Opened) Seal() error {
+	sealed := map[int]bool{}
+	for i, f := range o.files {
+		if o.fd[i] < 0 {
+			continue
+		}
+		if f.Kind == image.Memfd && f.Seals != 0 && !sealed[f.Object] {
+			sealed[f.Object] = true
+			if err := o.seal(i); err != nil {
+				return err
+			}
+		}
+		if err := o.lease(i); err != nil {
+			return err
+		}
 	}
 	return nil
 }

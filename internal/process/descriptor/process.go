@@ -39,6 +39,8 @@ type Env struct {
 	// SessionPTY tells whether the terminal /dev/pts/N is a session's, with
 	// the session and this process's descriptor of the master.
 	SessionPTY func(n int) (id string, master int, ok bool)
+	// Clocks are those inside.
+	Clocks Clocks
 	// MaxContent bounds the bytes of deleted files and in pipes that one
 	// capture saves; 0 is [DefaultMaxContent].
 	MaxContent int64

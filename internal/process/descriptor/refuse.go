@@ -43,8 +43,6 @@ func (c *Capturer) refuseUnknown(d *description) error {
 // anonymous are the names of anonymous inodes that are refused, as the link
 // in /proc/PID/fd shows them.
 var anonymous = map[string]string{
-	"[timerfd]":          "a timerfd",
-	"[signalfd]":         "a signalfd",
 	"inotify":            "an inotify instance",
 	"[fanotify]":         "a fanotify group",
 	"[pidfd]":            "a pidfd",
@@ -82,7 +80,7 @@ func nameOf(d *description, link string, system uint32) string {
 		return "an anonymous file of the kernel (" + name + ")"
 	}
 	if strings.HasPrefix(link, memfdPrefix) {
-		return "a memfd (" + link + ")"
+		return "a memfd of huge pages (" + link + ")"
 	}
 	if s, ok := systemNames[system]; ok {
 		return s

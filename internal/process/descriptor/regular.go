@@ -31,7 +31,7 @@ func (regular) read(c *Capturer, d *description) error {
 	if !d.file.Deleted || !c.isFirst(d) {
 		return nil
 	}
-	return c.saveContent(d)
+	return c.saveContent(d, c.env.MaxContent)
 }
 
 func (regular) open(o *Opened, f *image.File) (int, error) {

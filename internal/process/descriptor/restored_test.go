@@ -50,9 +50,12 @@ func (b *body) restoreAll(t testing.TB, r *Result) (all []*restored) {
 		t.Cleanup(func() { _ = pr.Close(); _ = pw.Close() })
 	}
 	before := openFDs(t)
-	o, err := Open(r.Files, r.Terminals, Target{Root: b.root, Session: func(id string, n int) (int, bool) {
+	target := b.target
+	target.Root = b.root
+	target.Session = func(id string, n int) (int, bool) {
 		return int(inner[n].Fd()), id == "se-test"
-	}})
+	}
+	o, err := Open(r.Files, r.Terminals, target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +67,9 @@ func (b *body) restoreAll(t testing.TB, r *Result) (all []*restored) {
 			b.masters[term.SessionID] = fd
 			t.Cleanup(func() { _ = unix.Close(fd) })
 		}
+	}
+	if err := o.Seal(); err != nil {
+		t.Fatal(err)
 	}
 	var socks, controls []int
 	for _, table := range r.Tables {
@@ -193,15 +199,11 @@ func describe(t testing.TB, pid, n int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, n))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var keep []string
-	for l := range strings.Lines(string(info)) {
+	for l := range strings.Lines(info(t, pid, n)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(l), ":")
 		switch name {
-		case "mnt_id", "ino", "eventfd-id", "scm_fds":
+		case "mnt_id", "ino", "eventfd-id", "scm_fds", "it_value", "ticks":
 		case "flags":
 			// O_LARGEFILE means nothing to 64-bit programs, and TIOCGPTPEER
 			// leaves it out.
@@ -222,6 +224,16 @@ func describe(t testing.TB, pid, n int) string {
 		link = "pipe"
 	}
 	return link + " " + strings.Join(keep, " ")
+}
+
+// info is the text of a descriptor's fdinfo.
+func info(t testing.TB, pid, n int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // sameTable compares all descriptors of the target with those of the restored

@@ -11,6 +11,9 @@ type Descriptor struct {
 	Number      int
 	CloseOnExec bool
 	File        int // index in Tree.Files
+	// Locks are those of the process's own (fcntl(2), F_SETLK) that it has
+	// taken by this descriptor.
+	Locks []Lock
 }
 
 // FileKind says what an open file description is.
@@ -31,6 +34,10 @@ const (
 	ProcFile  FileKind = "proc"    // a file of /proc or /sys
 	Session   FileKind = "session" // a session's pipe: its outer end is the supervisor's
 	PathOnly  FileKind = "path"    // opened with O_PATH
+	Timerfd   FileKind = "timerfd"
+	Signalfd  FileKind = "signalfd"
+	Memfd     FileKind = "memfd"
+	PIDFD     FileKind = "pidfd"
 )
 
 // File is an open file description. Which of the fields below mean something
@@ -70,6 +77,21 @@ type File struct {
 	// SessionID and Stream (0, 1, 2) name a session's pipe.
 	SessionID string
 	Stream    int
+	// Timer is a timerfd's. TimerFlags are those it was last set with
+	// (TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET); TimerTicks are how often it
+	// fired since it was read.
+	Timer      Timer
+	TimerFlags int
+	TimerTicks uint64
+	// Sigmask are a signalfd's signals, the first in bit 0.
+	Sigmask uint64
+	// Seals are a memfd's (F_GET_SEALS). Its Path is the name it was made with,
+	// its content is kept like that of a deleted file.
+	Seals int
+	// PID is whom a pidfd refers to; 0 if it has ended and was reaped.
+	PID int
+	// Locks belong to the description: flock(2), F_OFD_SETLK, F_SETLEASE.
+	Locks []Lock
 	// Owner is who gets signals of the description (F_SETOWN, F_SETSIG).
 	OwnerType, Owner, OwnerSignal int
 }
@@ -80,6 +102,38 @@ type Watch struct {
 	File   int // index in Tree.Files
 	Events uint32
 	Data   uint64
+}
+
+// Timer is a timer of the kernel.
+type Timer struct {
+	Clock int // CLOCK_
+	// Expires is when it fires next, in nanoseconds; 0: never. It is a time of
+	// the machine's clock (CLOCK_REALTIME, CLOCK_TAI) for a timer of such a clock
+	// that was set to a time of day, of CLOCK_BOOTTIME inside for one of that
+	// clock, and of CLOCK_MONOTONIC inside for all others.
+	Expires int64
+	// Interval is the time between later expirations, in nanoseconds; 0: none.
+	Interval int64
+}
+
+// LockKind says how a lock was taken.
+type LockKind string
+
+// Kinds of locks.
+const (
+	Flock LockKind = "flock" // flock(2)
+	POSIX LockKind = "posix" // F_SETLK
+	OFD   LockKind = "ofd"   // F_OFD_SETLK
+	Lease LockKind = "lease" // F_SETLEASE
+)
+
+// Lock is a lock of a file.
+type Lock struct {
+	Kind  LockKind
+	Write bool // and not shared
+	// Start and Length are its range in bytes, as fcntl(2) takes them: Length 0
+	// is up to any end. They are 0 for locks of whole files.
+	Start, Length int64
 }
 
 // Blob is the content of a deleted file, in an anonymous file of the same

@@ -1,0 +1,246 @@
+package engine_test
+
+import "testing"
+
+// timerfds are helpers for the programs of these tests.
+const timerfds = `
+class spec(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_long) for n in ('every_s', 'every_ns', 's', 'ns')]
+def settime(fd, flags, value, interval=0):
+    v = spec(int(interval), int(interval % 1 * 1e9), int(value), int(value % 1 * 1e9))
+    call(libc.timerfd_settime, fd, flags, ctypes.byref(v), None)
+def left(fd):
+    v = spec(); call(libc.timerfd_gettime, fd, ctypes.byref(v)); return v.s + v.ns / 1e9
+def ticks(fd):
+    return int.from_bytes(os.read(fd, 8), 'little')
+def info(fd, key, base=10):
+    for l in open('/proc/self/fdinfo/%d' % fd):
+        if l.startswith(key + ':'): return int(l.split(':')[1], base)
+`
+
+func TestKindsOfTimersAndSignals(t *testing.T) {
+	playAll(t, []scene{
+		{
+			name: "timerfd",
+			setup: timerfds + `
+far, day, often, once, unset = [call(libc.timerfd_create, c, 0o4000) for c in (1, 0, 7, 1, 1)]
+settime(far, 1, time.clock_gettime(time.CLOCK_MONOTONIC) + 1000)
+settime(day, 3, time.time() + 2000)
+settime(often, 0, 0.001, 0.010)
+settime(once, 0, 0.001)
+until(lambda: info(once, 'ticks') == 1 and info(often, 'ticks') >= 1)
+began = time.clock_gettime(time.CLOCK_MONOTONIC)
+e = select.epoll(); [e.register(f, select.EPOLLIN) for f in (far, day, often, once, unset)]
+`,
+			peek: `
+now = time.clock_gettime(time.CLOCK_MONOTONIC)
+assert abs(left(far) - (began + 1000 - now)) < 1, left(far)
+assert 1900 < left(day) < 2000, left(day)
+same((info(far, 'settime flags', 8), info(day, 'settime flags', 8), info(often, 'settime flags', 8)), (1, 3, 0))
+same([info(f, 'clockid') for f in (far, day, often, once, unset)], [1, 0, 7, 1, 1])
+same((left(once), left(unset), info(once, 'ticks')), (0, 0, 1))
+same(sorted(f for f, _ in e.poll(1)), sorted([often, once]))
+`,
+			check: `
+same(ticks(once), 1)
+n = ticks(often); most = (time.clock_gettime(time.CLOCK_MONOTONIC) - began) / 0.010 + 3
+assert 1 <= n <= most, (n, most)
+until(lambda: e.poll(1) == [(often, select.EPOLLIN)], 'it goes on')
+settime(far, 0, 0.001); until(lambda: far in dict(e.poll(1)))
+same(ticks(far), 1)
+`,
+			spoil: `[settime(f, 0, 0) for f in (far, day, often, once)]`,
+		},
+		{
+			name: "a read that waits for a timerfd",
+			setup: timerfds + `
+f = call(libc.timerfd_create, 1, 0)
+settime(f, 0, 1.5)
+done = []
+th = threading.Thread(target=lambda: done.append(ticks(f))); th.start()
+began = time.monotonic()
+`,
+			peek:  `same((done, th.is_alive()), ([], True)) if time.monotonic() < began + 1.4 else None`,
+			check: `th.join(10); same(done, [1]); assert 1.4 < time.monotonic() - began, time.monotonic() - began`,
+			spoil: `settime(f, 0, 0.001); th.join(); done.append(5)`,
+		},
+		{
+			name: "signalfd",
+			setup: `
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGUSR2, 40])
+def signalfd(*sigs): return call(libc.signalfd, -1, ctypes.byref(ctypes.c_uint64(sum(1 << s - 1 for s in sigs))), 0o4000)
+f, g = signalfd(signal.SIGUSR1, 40), signalfd(signal.SIGUSR2)
+e = select.epoll(); e.register(f, select.EPOLLIN); e.register(g, select.EPOLLIN)
+os.kill(os.getpid(), signal.SIGUSR1)
+`,
+			peek: `same(e.poll(1), [(f, select.EPOLLIN)])`,
+			check: `
+same(struct.unpack('I', os.read(f, 128)[:4])[0], signal.SIGUSR1)
+os.kill(os.getpid(), 40); os.kill(os.getpid(), signal.SIGUSR2)
+same(sorted(x for x, _ in e.poll(1)), sorted([f, g]))
+same((struct.unpack('I', os.read(f, 128)[:4])[0], struct.unpack('I', os.read(g, 128)[:4])[0]), (40, signal.SIGUSR2))
+`,
+			spoil: `
+while True:
+    try: os.read(f, 128)
+    except BlockingIOError: break
+`,
+		},
+		{
+			name: "pidfd",
+			setup: `
+kid = child(lambda: time.sleep(1000)); zombie = child(lambda: os._exit(3)); gone = child(lambda: os._exit(4))
+fds = [os.pidfd_open(p) for p in (kid, zombie, gone, os.getpid(), 1)]
+os.waitpid(gone, 0); until(lambda: stat(zombie)['state'] == 'Z')
+copy = os.dup(fds[0])
+def ended(fd): p = select.poll(); p.register(fd, select.POLLIN); return bool(p.poll(0))
+def send(fd, sig):
+    try: signal.pidfd_send_signal(fd, sig)
+    except ProcessLookupError: return 'none'
+`,
+			peek: `
+same([ended(f) for f in fds], [False, True, True, False, False])
+same([send(f, 0) for f in fds[:4]], [None, None, 'none', None])
+same(os.waitid(os.P_PIDFD, fds[1], os.WEXITED | os.WNOWAIT | os.WNOHANG).si_status, 3)
+`,
+			check: `
+send(copy, 9); same(os.waitid(os.P_PIDFD, fds[0], os.WEXITED).si_status, 9); same((ended(fds[0]), send(copy, 0)), (True, 'none'))
+same(os.waitpid(zombie, 0)[0], zombie); same(send(fds[1], 0), 'none')
+`,
+			spoil: `
+try: send(fds[0], 9); os.waitpid(kid, 0); os.waitpid(zombie, 0)
+except ChildProcessError: pass
+`,
+		},
+		{
+			name: "memfd with seals and mappings, in two processes",
+			setup: `
+import fcntl
+def make(name, seal=0, size=1 << 16):
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING); os.ftruncate(fd, size); os.pwrite(fd, b'begin', 0)
+    return fd
+a, b, c = make('open'), make('closed'), make('future')
+shared, private = mmap.mmap(a, 1 << 16), mmap.mmap(a, 1 << 16, flags=mmap.MAP_PRIVATE)
+private[100:104] = b'mine'
+fcntl.fcntl(b, 1033, 0x2 | 0x4 | 0x8); ro = mmap.mmap(b, 1 << 16, prot=mmap.PROT_READ)
+before = mmap.mmap(c, 1 << 16); fcntl.fcntl(c, 1033, 0x10)
+unowned = make('unowned'); alone = mmap.mmap(unowned, 1 << 16); alone[:4] = b'alon'; os.close(unowned)
+reopened = os.open('/proc/self/fd/%d' % a, os.O_RDONLY)
+r, w = os.pipe(); r2, w2 = os.pipe()
+def kid():
+    while True:
+        n = int.from_bytes(os.read(r, 1), 'little')
+        if n == 0: os._exit(0)
+        shared[n] = n; alone[n] = n; os.write(w2, os.pread(a, 1, n + 1))
+k = child(kid)
+def exchange(n):
+    os.pwrite(a, bytes([n + 7]), n + 1); os.write(w, bytes([n])); same(os.read(r2, 1), bytes([n + 7])); same((shared[n], alone[n]), (n, n))
+exchange(20)
+`,
+			peek: `
+same((bytes(shared[:5]), shared[20], shared[21], bytes(private[100:104])), (b'begin', 20, 27, b'mine'))
+same((bytes(ro[:5]), bytes(before[:5]), bytes(alone[:4]), alone[20]), (b'begin', b'begin', b'alon', 20))
+same([fcntl.fcntl(f, 1034) for f in (a, b, c)], [0, 0xe, 0x10])
+same(os.readlink('/proc/self/fd/%d' % b), '/memfd:closed (deleted)')
+same(os.fstat(a).st_ino == os.fstat(reopened).st_ino, True)
+`,
+			check: `
+exchange(30); shared[200] = 9; same((os.pread(reopened, 1, 200), os.pread(a, 1, 200)), (b'\x09', b'\x09'))
+for f in (b, c):
+    try: os.pwrite(f, b'x', 0)
+    except PermissionError: pass
+    else: raise Exception('a sealed memfd was written')
+before[0] = 65; same(os.pread(c, 5, 0), b'Aegin')
+same(bytes(private[100:104]), b'mine')
+os.write(w, b'\0'); os.waitpid(k, 0)
+`,
+			spoil: `shared[:5] = b'spoil'; private[100:104] = b'lost'; before[:5] = b'gone!'; alone[:4] = b'....'`,
+		},
+	})
+}
+
+func TestKindsOfLocks(t *testing.T) {
+	playAll(t, []scene{
+		{
+			name: "locks of all kinds, with waiters",
+			setup: `
+import fcntl
+def ofd(fd, typ, start, n, cmd=37): return fcntl.fcntl(fd, cmd, struct.pack('hhlli4x', typ, 0, start, n, 0))
+names = ['/root/l-' + n for n in ('flock', 'posix', 'ofd', 'lease')]
+fs = [os.open(n, os.O_RDWR | os.O_CREAT) for n in names]
+fcntl.flock(fs[0], fcntl.LOCK_EX); fcntl.lockf(fs[1], fcntl.LOCK_EX, 10, 100); ofd(fs[2], 1, 0, 5); fcntl.fcntl(fs[3], 1024, fcntl.F_WRLCK)
+got, gotw = os.pipe()
+def wait(i, take):
+    f = os.open(names[i], os.O_RDWR); take(f); os.write(gotw, b'%d' % i); time.sleep(1000)
+kids = [child(lambda: wait(0, lambda f: fcntl.flock(f, fcntl.LOCK_EX))), child(lambda: wait(1, lambda f: fcntl.lockf(f, fcntl.LOCK_SH, 5, 105))), child(lambda: wait(2, lambda f: ofd(f, 1, 3, 1, 38)))]
+calls = ['73', '72', '72']
+until(lambda: [open('/proc/%d/syscall' % k).read().split()[0] for k in kids] == calls, 'waiting')
+def held(i):
+    f = os.open(names[i], os.O_RDWR | os.O_NONBLOCK) if i < 3 else -1
+    try:
+        if i == 0: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if i == 2: ofd(f, 1, 0, 1)
+        if i == 3: return fcntl.fcntl(fs[3], 1025) == fcntl.F_WRLCK
+    except BlockingIOError: return True
+    finally:
+        if f >= 0: os.close(f)
+def posix(): # seen from another process; closing the file here would release it
+    r, w = os.pipe()
+    def ask():
+        f = os.open(names[1], os.O_RDWR); v = fcntl.fcntl(f, 5, struct.pack('hhlli4x', 1, 0, 0, 0, 0)); os.write(w, v); os._exit(0)
+    k = child(ask); os.waitpid(k, 0); v = struct.unpack('hhlli4x', os.read(r, 100)); os.close(r); os.close(w); return v
+`,
+			peek: `
+same([held(0), held(2), held(3)], [True] * 3); same(posix(), (1, 0, 100, 10, os.getpid()))
+same(select.select([got], [], [], 0)[0], [])
+`,
+			check: `
+fcntl.flock(fs[0], fcntl.LOCK_UN); same(os.read(got, 1), b'0')
+fcntl.lockf(fs[1], fcntl.LOCK_UN); same(os.read(got, 1), b'1')
+ofd(fs[2], 2, 0, 0); same(os.read(got, 1), b'2')
+said = []; signal.signal(signal.SIGIO, lambda *a: said.append(1))
+def breaker(): os.open(names[3], os.O_WRONLY); os._exit(0)
+k = child(breaker); until(lambda: said); fcntl.fcntl(fs[3], 1024, fcntl.F_UNLCK); same(os.waitpid(k, 0)[1], 0)
+`,
+			spoil: `
+for k in kids: os.kill(k, 9); os.waitpid(k, 0)
+for f in fs: os.close(f)
+`,
+		},
+		{
+			name: "SQLite in the middle of transactions",
+			setup: `
+import sqlite3
+db = sqlite3.connect('/root/a.db', isolation_level=None); db.execute('create table t(x)'); db.execute('insert into t values(1)')
+db.execute('begin immediate'); db.execute('insert into t values(2)')
+wal = sqlite3.connect('/root/w.db', isolation_level=None); same(wal.execute('pragma journal_mode=wal').fetchone()[0], 'wal')
+wal.execute('create table t(x)'); wal.execute('insert into t values(1)')
+reader = sqlite3.connect('/root/w.db', isolation_level=None); reader.execute('begin'); same(reader.execute('select count(*) from t').fetchone(), (1,))
+wal.execute('begin immediate'); wal.execute('insert into t values(2)')
+def busy(path):
+    k = child(lambda: os._exit(busy2(path))); return os.waitpid(k, 0)[1] >> 8
+def busy2(path):
+    o = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try: o.execute('begin immediate')
+    except sqlite3.OperationalError: return 9
+    return 0
+`,
+			peek: `
+same([busy('/root/a.db'), busy('/root/w.db')], [9, 9])
+same([c.execute('select count(*) from t').fetchone()[0] for c in (db, wal, reader)], [2, 2, 1])
+`,
+			check: `
+db.execute('insert into t values(3)'); db.execute('commit'); wal.execute('commit')
+same(reader.execute('select count(*) from t').fetchone()[0], 1); reader.execute('commit')
+same(reader.execute('select count(*) from t').fetchone()[0], 2)
+same([busy('/root/a.db'), busy('/root/w.db')], [0, 0])
+same([c.execute('pragma integrity_check').fetchone()[0] for c in (db, wal)], ['ok', 'ok'])
+same(sqlite3.connect('/root/a.db').execute('select sum(x) from t').fetchone()[0], 6)
+`,
+			spoil: `
+for c in (db, wal, reader): c.close()
+os.unlink('/root/a.db')
+`,
+		},
+	})
+}
