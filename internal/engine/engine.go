@@ -32,7 +32,7 @@ func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, 
 		return nil, err
 	}
 	e := &Engine{family: f, events: events, log: log, boxes: map[string]*box{}}
-	most := mostStandbys
+	most := MostStandbys
 	if cfg.NoStandbys {
 		most = 0
 	}

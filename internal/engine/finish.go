@@ -116,7 +116,7 @@ func (e *Engine) finish(b *box, u *unfinished) {
 	if err == nil {
 		c.ready(u.steps)
 		if b.tree.At() == c.snapshot {
-			e.standbys.want(b, c.snapshot)
+			e.standbys.moved(b, c.snapshot, b.tree.Parent(c.snapshot))
 		}
 		return
 	}

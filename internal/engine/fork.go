@@ -29,6 +29,7 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 	if err := n.Data.await(); err != nil {
 		return control.ForkReply{}, err
 	}
+	defer e.standbys.engage()()
 	out := control.ForkReply{Sandboxes: make([]control.Sandbox, len(r.Sandboxes)), ElapsedNS: make([]int64, len(r.Sandboxes))}
 	errs := make([]error, len(r.Sandboxes))
 	var wg sync.WaitGroup
@@ -38,7 +39,7 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 		wg.Go(func() {
 			defer func() { <-turns }()
 			begin := time.Now()
-			out.Sandboxes[i], errs[i] = e.forkOne(n.Data, id, r.Hostnames[i])
+			out.Sandboxes[i], errs[i] = e.forkOne(from, n.ID, n.Data, id, r.Hostnames[i])
 			out.ElapsedNS[i] = time.Since(begin).Nanoseconds()
 		})
 	}
@@ -56,7 +57,8 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 	return control.ForkReply{}, err
 }
 
-func (e *Engine) forkOne(c *checkpoint, id, hostname string) (control.Sandbox, error) {
+// forkOne makes one copy, from a standby if one is ready.
+func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, hostname string) (control.Sandbox, error) {
 	if hostname == "" {
 		hostname = c.hostname
 	}
@@ -66,7 +68,17 @@ func (e *Engine) forkOne(c *checkpoint, id, hostname string) (control.Sandbox, e
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next, err := e.restore(b, c, newStages(), nil)
+	next := e.standbys.take(from, checkpointID)
+	if next != nil {
+		if err := next.give(b); err != nil {
+			e.log.Warn("a standby could not be used for a fork", "checkpoint", checkpointID, "error", err)
+			e.abandon(next)
+			next = nil
+		}
+	}
+	if next == nil {
+		next, err = e.restore(b, c, newStages(), nil)
+	}
 	if err == nil {
 		if err = next.release(); err != nil {
 			next.abandon()
@@ -83,4 +95,19 @@ func (e *Engine) forkOne(c *checkpoint, id, hostname string) (control.Sandbox, e
 	}
 	e.watch(b, next.body)
 	return b.describe(), err
+}
+
+// give makes a body that was built for another sandbox of the same checkpoint
+// one of b's. Its limits are those of the checkpoint, and so are b's.
+func (r *reborn) give(b *box) error {
+	if err := r.body.inc.SetHostname(b.hostname); err != nil {
+		return err
+	}
+	if err := r.body.family.store.Recount(r.body.upper, b.quota); err != nil {
+		return err
+	}
+	for _, s := range r.sessions {
+		s.Sandbox = b.id
+	}
+	return nil
 }

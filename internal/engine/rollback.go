@@ -31,6 +31,7 @@ func (e *Engine) Rollback(_ context.Context, r control.CheckpointRef) (control.R
 		return control.Rebirth{}, nil, err
 	}
 	begin, steps := time.Now(), newStages()
+	defer e.standbys.engage()()
 	next := e.standbys.take(b, n.ID)
 	if next == nil {
 		next, err = e.restore(b, n.Data, steps, nil)
@@ -55,7 +56,7 @@ func (e *Engine) Rollback(_ context.Context, r control.CheckpointRef) (control.R
 	if old != nil {
 		e.retire(b, old)
 	}
-	e.standbys.want(b, n.ID)
+	e.standbys.moved(b, n.ID, n.Parent)
 	if err != nil {
 		return control.Rebirth{}, nil, err
 	}

@@ -8,11 +8,14 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 )
 
-// standbys keeps finished bodies for rollbacks that are likely to come: one for
-// the checkpoint that a sandbox was checkpointed at or rolled back to last. Such
-// a rollback then only lets the processes go. A standby is built in the
-// background at the lowest priority, by one builder at a time, and is only a
-// matter of speed: everything is right without any.
+// standbys keeps finished bodies for rollbacks and forks that are likely to
+// come. Such a one then only lets the processes go. It has bodies for the
+// checkpoint that a sandbox stands at and for that one's parent, one each, and
+// for checkpoints that a client names, as many as it asks for.
+//
+// A standby is built in the background at the lowest priority, by one builder at
+// a time and not while a client waits for bodies, and is only a matter of
+// speed: everything is right without any.
 //
 // Its own lock is taken with or without a box's, and no box's is taken under it.
 type standbys struct {
@@ -21,10 +24,10 @@ type standbys struct {
 
 	mu       sync.Mutex
 	closed   bool
-	all      []*standby // in the order of their last wish; the oldest goes first
+	wishes   []*wish // in the order of their last use, the latest last
 	building *standby
-	wanted   []wish     // the latest last
-	changed  *sync.Cond // of building and wanted
+	waiting  int        // clients that make bodies themselves
+	changed  *sync.Cond // of building and wishes
 	wake     chan struct{}
 	done     chan struct{}
 }
@@ -33,24 +36,36 @@ type standbys struct {
 // or rollback has just set going.
 const settleTime = 10 * time.Millisecond
 
-// wish asks for a standby of a checkpoint.
+// MostStandbys bounds them in a family. One costs about 1.5 MB, most of it page
+// tables.
+const MostStandbys = 64
+
+// wish is how many bodies of a checkpoint are to stand ready.
 type wish struct {
 	box        *box
 	checkpoint string // id
+	near       bool   // the sandbox stands at it, or at a child of it
+	named      int    // as many were asked for
+	failed     bool   // not tried again until it is wished again
+	ready      []*reborn
 }
 
-// standby is a body that stands ready, or is being built.
+func (w *wish) count() int {
+	if w.near {
+		return max(w.named, 1)
+	}
+	return w.named
+}
+
+func (w *wish) is(b *box, checkpoint string) bool { return w.box == b && w.checkpoint == checkpoint }
+
+// standby is a body that is being built.
 type standby struct {
-	wish
+	wish    *wish
 	built   chan struct{} // closed when it is, or has come to nothing
 	pace    pace
-	reborn  *reborn
 	dropped bool // comes to nothing when built
 }
-
-// mostStandbys bounds them in a family. One costs about 1.5 MB, most of it page
-// tables.
-const mostStandbys = 16
 
 func newStandbys(e *Engine, most int) *standbys {
 	s := &standbys{engine: e, most: most, wake: make(chan struct{}, 1), done: make(chan struct{})}
@@ -59,91 +74,186 @@ func newStandbys(e *Engine, most int) *standbys {
 	return s
 }
 
-// want asks for a standby of a checkpoint, in place of the one that the
-// sandbox has.
-func (s *standbys) want(b *box, checkpoint string) {
+// moved says that a sandbox stands at another checkpoint now. What stands ready
+// for others goes, unless it was asked for by name.
+func (s *standbys) moved(b *box, at, parent string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.closed || s.most == 0 {
+		s.mu.Unlock()
 		return
 	}
-	s.wanted = slices.DeleteFunc(s.wanted, func(w wish) bool { return w.box == b })
-	s.wanted = append(s.wanted, wish{b, checkpoint})
+	for _, w := range s.wishes {
+		if w.box == b {
+			w.near = false
+		}
+	}
+	for _, id := range []string{parent, at} {
+		if id != "" {
+			s.use(b, id).near = true
+		}
+	}
+	gone := s.prune()
+	s.poke()
+	s.mu.Unlock()
+	s.abandon(gone)
+}
+
+// name asks for n bodies of a checkpoint. 0 takes that back.
+func (s *standbys) name(b *box, checkpoint string, n int) error {
+	if n < 0 || n > MostStandbys {
+		return fault.New(fault.Invalid, "%d standbys: not 0 to %d", n, MostStandbys)
+	}
+	s.mu.Lock()
+	if s.closed || s.most == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	s.use(b, checkpoint).named = n
+	gone := s.prune()
+	s.poke()
+	s.mu.Unlock()
+	s.abandon(gone)
+	return nil
+}
+
+// use returns the wish for a checkpoint, as the one used last. mu is held.
+func (s *standbys) use(b *box, checkpoint string) *wish {
+	w := &wish{box: b, checkpoint: checkpoint}
+	s.wishes = slices.DeleteFunc(s.wishes, func(o *wish) bool {
+		if o.is(b, checkpoint) {
+			w = o
+			return true
+		}
+		return false
+	})
+	w.failed = false
+	s.wishes = append(s.wishes, w)
+	return w
+}
+
+// prune takes out what is wished no longer, and of what is wished the oldest
+// that are too many. mu is held.
+func (s *standbys) prune() (gone []*reborn) {
+	total := 0
+	for _, w := range s.wishes {
+		for len(w.ready) > w.count() {
+			gone = append(gone, w.ready[0])
+			w.ready = w.ready[1:]
+		}
+		total += len(w.ready)
+	}
+	for _, w := range s.wishes {
+		for ; total > s.most && len(w.ready) > 0; total-- {
+			gone = append(gone, w.ready[0])
+			w.ready = w.ready[1:]
+		}
+	}
+	if x := s.building; x != nil && x.wish.count() == 0 {
+		x.dropped = true
+	}
+	s.wishes = slices.DeleteFunc(s.wishes, func(w *wish) bool { return w.count() == 0 })
+	s.changed.Broadcast()
+	return gone
+}
+
+func (s *standbys) abandon(gone []*reborn) {
+	for _, r := range gone {
+		s.engine.abandon(r)
+	}
+}
+
+// poke wakes the builder. mu is held.
+func (s *standbys) poke() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// take returns the body that stands ready for a checkpoint, or nil. One that is
+// engage keeps the builder from beginning anything until release is called: a
+// client waits for bodies.
+func (s *standbys) engage() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiting--
+		if !s.closed {
+			s.poke()
+		}
+	}
+}
+
+// take returns a body that stands ready for a checkpoint, or nil. One that is
 // being built is waited for, since that is faster than to begin anew.
 func (s *standbys) take(b *box, checkpoint string) *reborn {
 	s.mu.Lock()
-	w := wish{b, checkpoint}
-	s.wanted = slices.DeleteFunc(s.wanted, func(o wish) bool { return o == w }) // not begun: to begin now is faster
-	s.changed.Broadcast()
-	if x := s.building; x != nil && x.wish == w {
+	if x := s.building; x != nil && x.wish.is(b, checkpoint) && len(x.wish.ready) == 0 {
 		s.mu.Unlock()
 		x.pace.waited()
 		<-x.built
 		s.mu.Lock()
 	}
-	var r *reborn
-	for i, x := range s.all {
-		if x.wish == w {
-			s.all = slices.Delete(s.all, i, i+1)
-			r = x.reborn
-			break
+	defer s.mu.Unlock()
+	for _, w := range s.wishes {
+		if !w.is(b, checkpoint) {
+			continue
+		}
+		for len(w.ready) > 0 {
+			r := w.ready[0]
+			w.ready = w.ready[1:]
+			select {
+			case <-r.body.inc.Done(): // killed while it stood, for memory perhaps
+				s.engine.background(func() { s.engine.abandon(r) })
+			default:
+				return r
+			}
 		}
 	}
-	s.mu.Unlock()
-	if r == nil {
-		return nil
-	}
-	select {
-	case <-r.body.inc.Done(): // killed while it stood, for memory perhaps
-		s.engine.abandon(r)
-		return nil
-	default:
-		return r
-	}
+	return nil
 }
 
 // drop gives up the standbys of a sandbox; of one checkpoint, if it is named.
 // It returns when they are gone.
 func (s *standbys) drop(b *box, checkpoint string) {
-	match := func(w wish) bool { return w.box == b && (checkpoint == "" || w.checkpoint == checkpoint) }
 	s.mu.Lock()
-	s.wanted = slices.DeleteFunc(s.wanted, match)
-	s.changed.Broadcast()
+	for _, w := range s.wishes {
+		if w.box == b && (checkpoint == "" || w.checkpoint == checkpoint) {
+			w.near, w.named = false, 0
+		}
+	}
+	gone := s.prune()
 	building := s.building
-	if building != nil && match(building.wish) {
-		building.dropped = true
-	} else {
+	if building != nil && !building.dropped {
 		building = nil
 	}
-	var gone []*standby
-	s.all = slices.DeleteFunc(s.all, func(x *standby) bool {
-		if match(x.wish) {
-			gone = append(gone, x)
-			return true
-		}
-		return false
-	})
 	s.mu.Unlock()
 	if building != nil {
 		<-building.built
 	}
-	for _, x := range gone {
-		s.engine.abandon(x.reborn)
-	}
+	s.abandon(gone)
 }
 
-// wait waits until all that is wanted is built.
+// shed gives up all standbys, because memory is short. They are built again
+// when their checkpoints are used next.
+func (s *standbys) shed() int {
+	s.mu.Lock()
+	var gone []*reborn
+	for _, w := range s.wishes {
+		gone, w.ready, w.failed = append(gone, w.ready...), nil, true
+	}
+	s.mu.Unlock()
+	s.abandon(gone)
+	return len(gone)
+}
+
+// wait waits until all that is wished is built.
 func (s *standbys) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.building != nil || len(s.wanted) > 0 {
+	for s.building != nil || s.next() != nil {
 		s.changed.Wait()
 	}
 }
@@ -152,110 +262,12 @@ func (s *standbys) wait() {
 func (s *standbys) close() {
 	s.mu.Lock()
 	s.closed = true
-	s.wanted = nil
-	s.changed.Broadcast()
-	if s.building != nil {
-		s.building.dropped = true
+	for _, w := range s.wishes {
+		w.near, w.named = false, 0
 	}
-	gone := s.all
-	s.all = nil
+	gone := s.prune()
 	close(s.wake)
 	s.mu.Unlock()
 	<-s.done
-	for _, x := range gone {
-		s.engine.abandon(x.reborn)
-	}
-}
-
-// run builds what is wanted.
-func (s *standbys) run() {
-	defer close(s.done)
-	for range s.wake {
-		time.Sleep(settleTime)
-		for s.step() {
-		}
-	}
-}
-
-// step builds the standby that was wanted last.
-func (s *standbys) step() bool {
-	s.mu.Lock()
-	n := len(s.wanted)
-	if n == 0 {
-		s.mu.Unlock()
-		return false
-	}
-	w := s.wanted[n-1]
-	s.wanted = s.wanted[:n-1]
-	s.changed.Broadcast()
-	x := &standby{wish: w, built: make(chan struct{})}
-	var gone []*standby
-	have := false
-	s.all = slices.DeleteFunc(s.all, func(o *standby) bool {
-		if o.box != w.box {
-			return false
-		}
-		if o.checkpoint == w.checkpoint {
-			have = true
-			return false
-		}
-		gone = append(gone, o)
-		return true
-	})
-	for len(s.all) >= s.most && !have {
-		gone = append(gone, s.all[0])
-		s.all = s.all[1:]
-	}
-	if !have {
-		s.building = x
-	}
-	s.mu.Unlock()
-	for _, o := range gone {
-		s.engine.abandon(o.reborn)
-	}
-	if have {
-		return true
-	}
-	r, err := s.engine.prebuild(x)
-	s.mu.Lock()
-	s.building = nil
-	s.changed.Broadcast()
-	keep := err == nil && !x.dropped
-	if keep {
-		x.reborn = r
-		s.all = append(s.all, x)
-	}
-	s.mu.Unlock()
-	if err == nil && !keep {
-		s.engine.abandon(r)
-	}
-	if err != nil && !fault.Is(err, fault.NotFound) {
-		s.engine.log.Debug("no standby", "sandbox", w.box.id, "checkpoint", w.checkpoint, "error", err)
-	}
-	close(x.built)
-	return true
-}
-
-// prebuild makes the body of a standby.
-func (e *Engine) prebuild(x *standby) (*reborn, error) {
-	if !machineMemory().toSpare() {
-		return nil, fault.New(fault.Exhausted, "memory is short")
-	}
-	n, release, err := x.box.tree.Use(x.checkpoint)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	if err := n.Data.await(); err != nil {
-		return nil, err
-	}
-	return e.restore(x.box, n.Data, newStages(), &x.pace)
-}
-
-// abandon ends a body that nobody will use, and removes its files.
-func (e *Engine) abandon(r *reborn) {
-	r.abandon()
-	if err := e.family.store.Remove(r.body.upper); err != nil {
-		e.log.Error("remove a body's files", "upper", r.body.upper, "error", err)
-	}
+	s.abandon(gone)
 }

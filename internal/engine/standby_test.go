@@ -3,6 +3,7 @@ package engine_test
 import (
 	"testing"
 
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
@@ -38,5 +39,95 @@ func TestStandby(t *testing.T) {
 	h.engine.Wait()
 	if _, _, err := h.engine.Rollback(background, control.CheckpointRef{Sandbox: box, Checkpoint: c.ID}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A fork from a standby is like any other: its own name, limits and sessions,
+// and the standby's first sandbox may go.
+func TestForkOfStandby(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	p := h.exec(box, false, "python3", "-c", interpreter)
+	p.until("= ready")
+	p.ask("x = 1; open('/root/f', 'w').write('1' * 100000)", "= ")
+	first := h.checkpoint(box)
+	p.ask("x = 2", "= ")
+	second := h.checkpoint(box)
+	h.engine.Wait()
+	var bodies int
+	for _, c := range []struct {
+		id, x string
+	}{{first.ID, "1"}, {second.ID, "2"}} {
+		bodies = h.engine.Standbys(box, c.id)
+		if bodies != 1 {
+			t.Errorf("%d standbys for a checkpoint that is near", bodies)
+		}
+		id := h.id("sb")
+		_, err := h.engine.Fork(background, control.ForkRequest{
+			From: control.CheckpointRef{Sandbox: box, Checkpoint: c.id}, Sandboxes: []string{id}, Hostnames: []string{"copy"},
+		})
+		check(t, err)
+		k := h.adopt(id, p.id)
+		if got := k.ask("x", "= "); got != c.x {
+			t.Errorf("x is %s in a fork, not %s", got, c.x)
+		}
+		if got := k.ask("__import__('socket').gethostname()", "= "); got != "copy" {
+			t.Errorf("the fork is called %s", got)
+		}
+		st, err := h.engine.Stats(background, control.SandboxRequest{Sandbox: id})
+		check(t, err)
+		if st.Sandbox != id {
+			t.Errorf("stats are of %s", st.Sandbox)
+		}
+		k.ask("import os; f = open('/root/g', 'w'); f.write('2' * 2000000); f.flush(); os.sync()", "= ")
+		k.ask("x = 3", "= ")
+		h.checkpoint(id)
+	}
+	if got := p.ask("x", "= "); got != "2" {
+		t.Errorf("x became %s in the sandbox that was forked", got)
+	}
+	check(t, h.engine.Remove(background, control.SandboxRequest{Sandbox: box}))
+}
+
+// Named checkpoints have as many standbys as were asked for, and others not.
+func TestNamedStandbys(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	p := h.exec(box, false, "python3", "-c", interpreter)
+	p.until("= ready")
+	var ids []string
+	for range 4 {
+		ids = append(ids, h.checkpoint(box).ID)
+	}
+	ref := control.CheckpointRef{Sandbox: box, Checkpoint: ids[0]}
+	check(t, h.engine.Standby(background, control.StandbyRequest{CheckpointRef: ref, Count: 3}))
+	h.engine.Wait()
+	for i, want := range []int{3, 0, 1, 1} {
+		if got := h.engine.Standbys(box, ids[i]); got != want {
+			t.Errorf("checkpoint %d has %d standbys, want %d", i, got, want)
+		}
+	}
+	copies := []string{h.id("sb"), h.id("sb"), h.id("sb")}
+	_, err := h.engine.Fork(background, control.ForkRequest{From: ref, Sandboxes: copies, Hostnames: make([]string, 3)})
+	check(t, err)
+	for _, id := range copies {
+		k := h.adopt(id, p.id)
+		k.ask("1", "= ")
+	}
+	h.engine.Wait() // they are made again
+	if got := h.engine.Standbys(box, ids[0]); got != 3 {
+		t.Errorf("after a fork there are %d standbys, want 3", got)
+	}
+	check(t, h.engine.Standby(background, control.StandbyRequest{CheckpointRef: ref}))
+	h.engine.Wait()
+	if got := h.engine.Standbys(box, ids[0]); got != 0 {
+		t.Errorf("%d standbys are left that nobody wants", got)
+	}
+	if err := h.engine.Standby(background, control.StandbyRequest{CheckpointRef: ref, Count: 100000}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("100000 standbys: %v", err)
+	}
+	ref.Checkpoint = "cp-none"
+	if err := h.engine.Standby(background, control.StandbyRequest{CheckpointRef: ref, Count: 1}); !fault.Is(err, fault.NotFound) {
+		t.Errorf("standbys of no checkpoint: %v", err)
 	}
 }

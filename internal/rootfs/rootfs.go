@@ -85,6 +85,10 @@ type Store interface {
 	SetQuota(q Quota, limit int64) error
 	// QuotaUsage reports what a quota's uppers and snapshots hold.
 	QuotaUsage(q Quota) (Usage, error)
+	// Recount makes an upper count in another quota than the one it was made
+	// with: with all that it holds, and with the snapshots that are taken of
+	// it from then on.
+	Recount(upper string, q Quota) error
 	// DropQuota forgets a quota once the last of its members is freed.
 	DropQuota(q Quota) error
 

@@ -27,6 +27,7 @@ type Engine interface {
 	CheckpointRemove(context.Context, control.CheckpointRef) error
 	Tree(context.Context, control.SandboxRequest) (control.TreeReply, error)
 	Rollback(context.Context, control.CheckpointRef) (control.Rebirth, []*os.File, error)
+	Standby(context.Context, control.StandbyRequest) error
 	Fork(context.Context, control.ForkRequest) (control.ForkReply, error)
 	Diff(context.Context, control.DiffRequest) (control.DiffReply, error)
 	Stats(context.Context, control.SandboxRequest) (control.Stats, error)

@@ -37,6 +37,7 @@ func (s *supervisor) verbs() *wire.Mux {
 	done(m, control.VerbCheckpointRemove, e.CheckpointRemove)
 	reply(m, control.VerbTree, e.Tree)
 	files(m, control.VerbRollback, e.Rollback)
+	done(m, control.VerbStandby, e.Standby)
 	reply(m, control.VerbFork, e.Fork)
 	reply(m, control.VerbDiff, e.Diff)
 	reply(m, control.VerbStats, e.Stats)

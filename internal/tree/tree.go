@@ -175,6 +175,16 @@ func (t *Tree[R]) At() string {
 	return t.at
 }
 
+// Parent is the checkpoint above another, or empty.
+func (t *Tree[R]) Parent(id string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := t.nodes[id]; n != nil {
+		return n.Parent
+	}
+	return ""
+}
+
 // Nodes lists the checkpoints, parents before children. The nodes are copies.
 func (t *Tree[R]) Nodes() []Node[R] {
 	t.mu.Lock()

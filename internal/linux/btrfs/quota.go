@@ -54,6 +54,12 @@ func AssignQgroup(fd int, member, group QgroupID) error {
 	return ioctl(fd, iocQgroupAssign, member.String()+" to "+group.String(), a)
 }
 
+// UnassignQgroup takes one group out of another.
+func UnassignQgroup(fd int, member, group QgroupID) error {
+	a := &struct{ assign, src, dst uint64 }{0, uint64(member), uint64(group)}
+	return ioctl(fd, iocQgroupAssign, member.String()+" from "+group.String(), a)
+}
+
 // LimitQgroup bounds the bytes that a group may hold; further writes of its
 // members fail with EDQUOT. bytes ≤ 0 takes the limit away.
 func LimitQgroup(fd int, id QgroupID, bytes int64) error {

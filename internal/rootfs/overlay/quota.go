@@ -134,6 +134,54 @@ func (s *Store) QuotaUsage(q rootfs.Quota) (rootfs.Usage, error) {
 	return rootfs.Usage{Bytes: used, Limit: limit}, nil
 }
 
+// Recount implements [rootfs.Store].
+func (s *Store) Recount(id string, q rootfs.Quota) error {
+	if err := s.recount(id, q); err != nil {
+		return rootfs.Errorf("count %s in quota %d: %w", id, q, err)
+	}
+	return nil
+}
+
+func (s *Store) recount(id string, q rootfs.Quota) error {
+	u, err := s.upper(id)
+	if err != nil {
+		return err
+	}
+	if err := u.lock(); err != nil {
+		return err
+	}
+	defer u.mu.Unlock()
+	if u.quota == q {
+		return nil
+	}
+	if err := s.needQuota(); err != nil {
+		return err
+	}
+	info, err := btrfs.SubvolumeInfo(u.fd)
+	if err != nil {
+		return err
+	}
+	member := btrfs.QgroupID(info.ID)
+	// The new one first: at no instant is it uncounted.
+	if q != 0 {
+		if err := btrfs.AssignQgroup(s.pool, member, qgroup(q)); err != nil {
+			return err
+		}
+	}
+	if u.quota != 0 {
+		if err := btrfs.UnassignQgroup(s.pool, member, qgroup(u.quota)); err != nil {
+			if q != 0 {
+				err = errors.Join(err, btrfs.UnassignQgroup(s.pool, member, qgroup(q)))
+			}
+			return err
+		}
+	}
+	u.quota = q
+	u.snap.Close()
+	u.snap = btrfs.NewRequest(qgroup(q))
+	return nil
+}
+
 // DropQuota implements [rootfs.Store].
 func (s *Store) DropQuota(q rootfs.Quota) error {
 	if q == 0 {

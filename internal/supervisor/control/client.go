@@ -139,6 +139,12 @@ func (c *Client) Rollback(ctx context.Context, ref CheckpointRef) (Rebirth, []*o
 	return wire.Call[Rebirth](ctx, c.Conn, VerbRollback, ref)
 }
 
+// Standby asks for bodies of a checkpoint that stand ready.
+func (c *Client) Standby(ctx context.Context, req StandbyRequest) error {
+	_, err := call[wire.None](ctx, c, VerbStandby, req)
+	return err
+}
+
 // Fork makes sandboxes from a checkpoint.
 func (c *Client) Fork(ctx context.Context, req ForkRequest) (ForkReply, error) {
 	return call[ForkReply](ctx, c, VerbFork, req)

@@ -25,6 +25,7 @@ const (
 	VerbCheckpointRemove = "checkpoint_remove" // CheckpointRef → nothing
 	VerbTree             = "tree"              // SandboxRequest → TreeReply
 	VerbRollback         = "rollback"          // CheckpointRef → Rebirth, with descriptors of all its sessions
+	VerbStandby          = "standby"           // StandbyRequest → nothing
 	VerbFork             = "fork"              // ForkRequest → ForkReply; sessions of the copies are fetched with adopt
 	VerbDiff             = "diff"              // DiffRequest → DiffReply
 	VerbStats            = "stats"             // SandboxRequest → Stats
@@ -180,6 +181,14 @@ const (
 type CheckpointRef struct {
 	Sandbox    string `json:"sandbox"`
 	Checkpoint string `json:"checkpoint"`
+}
+
+// StandbyRequest asks that bodies of a checkpoint stand ready for rollbacks and
+// forks that will come, as many as Count and as the memory allows. 0 takes that
+// back.
+type StandbyRequest struct {
+	CheckpointRef
+	Count int `json:"count"`
 }
 
 // Checkpoint is a node of a sandbox's tree.
