@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/process/memory"
@@ -59,21 +58,9 @@ func (f *family) newBody(b *box, upper string, clocks [2]time.Duration) (_ *body
 	if err != nil {
 		return nil, err
 	}
-	group, err := f.parent.NewGroup(upper, l)
-	if err != nil {
-		_ = unix.Close(root)
-		return nil, err
-	}
-	// A second wall: a kernel that has it not is no reason to refuse.
-	if err := group.RestrictDevices(); err != nil && !fault.Is(err, fault.Unsupported) {
-		_ = unix.Close(root)
-		ctx, cancel := context.WithTimeout(context.Background(), endTime)
-		defer cancel()
-		return nil, errors.Join(err, group.Remove(ctx))
-	}
-	o.inc, err = f.seed.Boot(sandbox.Spec{
-		Root: root, Hostname: b.hostname, Cgroup: group, ShmBytes: shmBytes(b), Walls: f.wallsFor(b.setuid),
-	})
+	o.inc, err = f.blanks.boot(sandbox.Spec{
+		Root: root, Hostname: b.hostname, ShmBytes: shmBytes(b), Walls: f.wallsFor(b.setuid),
+	}, l)
 	if err != nil {
 		return nil, err
 	}

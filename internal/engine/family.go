@@ -22,7 +22,7 @@ type family struct {
 	log    *slog.Logger
 	seed   *sandbox.Seed
 	store  rootfs.Store
-	parent *cgroup.Parent
+	blanks *blanks
 	walls  [2]*confine.Walls // without and with setuid programs
 	window window
 	arenas arenas
@@ -48,7 +48,8 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.parent, err = parent.Child(cfg.CgroupFamily); err != nil {
+	group, err := parent.Child(cfg.CgroupFamily)
+	if err != nil {
 		return nil, err
 	}
 	program, err := tracee.NewProgram()
@@ -60,6 +61,11 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 	if f.seed, err = sandbox.NewSeed(program, idmap); err != nil {
 		return nil, err
 	}
+	keep := keepBlanks
+	if cfg.NoStandbys {
+		keep = 0
+	}
+	f.blanks = newBlanks(f.seed, group, f.walls[0], keep, log)
 	userns, err := f.seed.NewUserns(idmap)
 	if err != nil {
 		return nil, err
@@ -74,6 +80,9 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 
 func (f *family) close() error {
 	f.arenas.close()
+	if f.blanks != nil {
+		f.blanks.close()
+	}
 	var errs []error
 	if f.store != nil {
 		errs = append(errs, f.store.Close())

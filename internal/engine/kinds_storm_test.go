@@ -204,7 +204,7 @@ func (h *host) remains() (r remains) {
 // Each step of capture and restore fails in turn: the live tree goes on, nothing
 // is left, and what comes next works.
 func TestKindsOfFailures(t *testing.T) {
-	h, outer := newHost(t), t
+	h, outer := newHost(t, withoutStandbys), t
 	box := h.create()
 	x := h.obedient(box)
 	x.must("a tree of every shape", `

@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -41,28 +43,32 @@ const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | u
 // kind Invalid for a root or name that can never work, Exhausted when a limit
 // was reached, Unavailable when the seed has ended, else Internal; nothing is
 // left behind.
-func (s *Seed) Boot(spec Spec) (_ *Incarnation, err error) {
-	if spec.Cgroup == nil || spec.Walls == nil {
+func (s *Seed) Boot(spec Spec) (*Incarnation, error) {
+	b, err := s.Prepare(spec.Cgroup, spec.Walls)
+	if err != nil {
 		unix.Close(spec.Root)
+		return nil, err
+	}
+	return b.Attach(spec)
+}
+
+// Blank is an incarnation without a root: all of a boot that can be done before
+// it is known whose incarnation it will be.
+type Blank struct{ i *Incarnation }
+
+// Prepare makes a blank in a cgroup, which the incarnation owns from now on as
+// [Spec] says. Errors are those of [Seed.Boot].
+func (s *Seed) Prepare(group *cgroup.Group, walls *confine.Walls) (_ *Blank, err error) {
+	if group == nil || walls == nil {
 		return nil, fault.New(fault.Invalid, "boot: a cgroup and walls are needed")
 	}
-	defer unix.Close(spec.Root)
-	i := &Incarnation{seed: s, group: spec.Cgroup, walls: spec.Walls, pidfd: -1, processes: map[int]*Process{}, claims: map[int]*Process{}}
+	i := &Incarnation{seed: s, group: group, walls: walls, pidfd: -1, processes: map[int]*Process{}, claims: map[int]*Process{}}
 	defer func() {
 		if err != nil {
 			i.abandon()
 		}
 	}()
-	if spec.Hostname == "" {
-		spec.Hostname = "sandbox"
-	}
-	if err := checkHostname(spec.Hostname); err != nil {
-		return nil, err
-	}
-	if spec.ShmBytes == 0 {
-		spec.ShmBytes = defaultShmBytes
-	}
-	view, err := openLimitsView(spec.Cgroup)
+	view, err := openLimitsView(group)
 	if err != nil {
 		return nil, fault.New(fault.Internal, "boot: show the cgroup: %w", err)
 	}
@@ -73,7 +79,7 @@ func (s *Seed) Boot(spec Spec) (_ *Incarnation, err error) {
 	}
 	defer unix.Close(dev)
 
-	server, err := i.clone(append([]int{spec.Root, dev}, view.fds...))
+	server, err := i.clone(append([]int{dev}, view.fds...))
 	if err != nil {
 		return nil, bootError(err)
 	}
@@ -83,13 +89,8 @@ func (s *Seed) Boot(spec Spec) (_ *Incarnation, err error) {
 	}
 	b := tracee.NewBatch()
 	queueIdentity(b)
-	queueMounts(b, &view, spec.Walls, spec.ShmBytes)
-	queueHostname(b, spec.Hostname)
+	queueStage(b, &view, walls)
 	queueLoopback(b)
-	if !spec.KeepFiles {
-		queueDefaultFiles(b, spec.Hostname)
-	}
-	b.Call(unix.SYS_UMASK, 0o022)
 	b.ReportExits()
 	queueClosed(b)
 	if err := server.Do(b); err != nil {
@@ -101,8 +102,55 @@ func (s *Seed) Boot(spec Spec) (_ *Incarnation, err error) {
 		return nil, bootError(err)
 	}
 	go i.watch()
-	return i, nil
+	return &Blank{i}, nil
 }
+
+// Attach gives the blank its root, and so makes it an incarnation. The spec's
+// cgroup and walls are those that the blank was prepared with, whatever it says. Of
+// a blank that could not be attached nothing is left.
+func (b *Blank) Attach(spec Spec) (_ *Incarnation, err error) {
+	defer unix.Close(spec.Root)
+	defer func() {
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), bootPatience)
+			defer cancel()
+			err = errors.Join(err, b.i.Close(ctx))
+		}
+	}()
+	if spec.Hostname == "" {
+		spec.Hostname = "sandbox"
+	}
+	if err := checkHostname(spec.Hostname); err != nil {
+		return nil, err
+	}
+	q := tracee.NewBatch()
+	queueReceive(q, 1) // the root
+	queueRoot(q)
+	if spec.ShmBytes > 0 {
+		q.Call(unix.SYS_MOUNT, 0, "dev/shm", 0, unix.MS_REMOUNT|noAll, fmt.Sprintf("size=%d", spec.ShmBytes))
+	}
+	queuePivot(q)
+	queueHostname(q, spec.Hostname)
+	if !spec.KeepFiles {
+		queueDefaultFiles(q, spec.Hostname)
+	}
+	q.Call(unix.SYS_UMASK, 0o022)
+	queueEmpty(q)
+	queueClosed(q)
+	if err := b.i.Do(q, spec.Root); err != nil {
+		return nil, bootError(err)
+	}
+	return b.i, nil
+}
+
+// Done is closed when the blank's PID 1 has ended, as [Incarnation.Done].
+func (b *Blank) Done() <-chan struct{} { return b.i.Done() }
+
+// Cgroup is the group that the blank is in.
+func (b *Blank) Cgroup() *cgroup.Group { return b.i.group }
+
+// Close ends a blank that is not attached, as [Incarnation.Close].
+func (b *Blank) Close(ctx context.Context) error { return b.i.Close(ctx) }
 
 // clone has the seed make PID 1, with descriptors that become the numbers from
 // 0, and waits for its first word.

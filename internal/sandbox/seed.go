@@ -77,6 +77,12 @@ func queueOrdinary(b *tracee.Batch) {
 	b.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, "seed")
 }
 
+// stageDir is where an incarnation's own mounts stand until it has a root, each
+// under the name that it will have there.
+const stageDir = "/stage"
+
+var staged = []string{"proc", "sys", "dev"}
+
 // queueSeedMounts leaves three mounts in sight: an incarnation's clone copies
 // few, and the kernel lets it mount proc and sysfs of its own because whole
 // ones are there (mount_too_revealing in the kernel's fs/namespace.c).
@@ -85,8 +91,11 @@ func queueSeedMounts(b *tracee.Batch) {
 	b.Call(unix.SYS_MOUNT, 0, "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
 	b.Call(unix.SYS_MOUNT, "tmpfs", "/proc", "tmpfs", 0, "size=64k,mode=755") // any directory will do
 	b.Call(unix.SYS_CHDIR, "/proc")
-	for _, d := range []string{"proc", "sys", "root"} {
+	for _, d := range []string{"proc", "sys", "root", stageDir[1:]} {
 		b.Call(unix.SYS_MKDIR, d, 0o755)
+	}
+	for _, d := range staged {
+		b.Call(unix.SYS_MKDIR, stageDir[1:]+"/"+d, 0o755)
 	}
 	b.Call(unix.SYS_MOUNT, "proc", "proc", "proc", 0, 0)
 	b.Call(unix.SYS_MOUNT, "sysfs", "sys", "sysfs", 0, 0)

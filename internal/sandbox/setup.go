@@ -15,10 +15,12 @@ const noAll = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
 // Numbers of the descriptors that PID 1 starts with; the limits view follows.
 const (
-	rootFD = iota
-	devFD
+	devFD = iota
 	viewFD
 )
+
+// rootFD is the number of the root when it comes.
+const rootFD = 0
 
 // queueIdentity makes PID 1 the root of its user namespace, and nobody's child
 // as far as terminals and keys go. It comes after the id maps are written and
@@ -33,27 +35,39 @@ func queueIdentity(b *tracee.Batch) {
 	b.Call(unix.SYS_UMASK, 0)
 }
 
-// queueMounts attaches everything below the new root and moves into it.
-// Nothing else runs there yet, so what it finds stays as it is.
-func queueMounts(b *tracee.Batch, view *limitsView, walls *confine.Walls, shmBytes int64) {
-	b.Call(unix.SYS_MOVE_MOUNT, rootFD, "", unix.AT_FDCWD, "/root", unix.MOVE_MOUNT_F_EMPTY_PATH)
-	b.Call(unix.SYS_CHDIR, "/root")
-	for _, d := range []string{"proc", "sys", "dev"} {
-		b.Try(unix.SYS_MKDIR, d, 0o755)
-		// A link of the image's would lead the mount elsewhere.
-		how := b.PutWords(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_BENEATH)
-		fd := b.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, d, how, openHowSize)
-		b.Call(unix.SYS_CLOSE, fd)
-	}
+// queueStage makes all that will stand below the root, in a directory of the
+// seed's.
+func queueStage(b *tracee.Batch, view *limitsView, walls *confine.Walls) {
+	b.Call(unix.SYS_CHDIR, stageDir)
 	b.Call(unix.SYS_MOVE_MOUNT, devFD, "", unix.AT_FDCWD, "dev", unix.MOVE_MOUNT_F_EMPTY_PATH)
 	b.Call(unix.SYS_MOUNT, "proc", "proc", "proc", noAll, 0)
 	b.Call(unix.SYS_MOUNT, "sysfs", "sys", "sysfs", noAll|unix.MS_RDONLY, 0)
 	view.queue(b, viewFD)
 	queueEmpty(b)
 	b.Call(unix.SYS_MOUNT, "devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,gid=5,max=%d", maxTerminals))
-	b.Call(unix.SYS_MOUNT, "shm", "dev/shm", "tmpfs", noAll, fmt.Sprintf("mode=1777,size=%d", shmBytes))
+	b.Call(unix.SYS_MOUNT, "shm", "dev/shm", "tmpfs", noAll, fmt.Sprintf("mode=1777,size=%d", defaultShmBytes))
 	b.Call(unix.SYS_MOUNT, "mqueue", "dev/mqueue", "mqueue", noAll, 0)
 	walls.Mask(b)
+}
+
+// queueRoot attaches the root, and to it what stands on the stage. Nothing else
+// runs there yet, so what it finds stays as it is.
+func queueRoot(b *tracee.Batch) {
+	b.Call(unix.SYS_UMASK, 0)
+	b.Call(unix.SYS_MOVE_MOUNT, rootFD, "", unix.AT_FDCWD, "/root", unix.MOVE_MOUNT_F_EMPTY_PATH)
+	b.Call(unix.SYS_CHDIR, "/root")
+	for _, d := range staged {
+		b.Try(unix.SYS_MKDIR, d, 0o755)
+		// A link of the image's would lead the mount elsewhere.
+		how := b.PutWords(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_BENEATH)
+		fd := b.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, d, how, openHowSize)
+		b.Call(unix.SYS_CLOSE, fd)
+		b.Call(unix.SYS_MOVE_MOUNT, unix.AT_FDCWD, stageDir+"/"+d, unix.AT_FDCWD, d, 0)
+	}
+}
+
+// queuePivot moves into the root that the working directory is.
+func queuePivot(b *tracee.Batch) {
 	b.Call(unix.SYS_PIVOT_ROOT, ".", ".")
 	b.Call(unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)
 	b.Call(unix.SYS_CHDIR, "/")

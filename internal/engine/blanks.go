@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/sandbox"
+)
+
+// blanks boots bodies, the first half of some of them ahead: those stand ready
+// in namespaces and a cgroup of their own and wait for a root. They are only a
+// matter of speed.
+type blanks struct {
+	seed   *sandbox.Seed
+	parent *cgroup.Parent
+	walls  *confine.Walls // of those that are made ahead
+	keep   int            // how many are
+	log    *slog.Logger
+
+	made atomic.Int64 // groups so far: their names are never used again
+
+	mu     sync.Mutex
+	closed bool
+	ready  []*sandbox.Blank
+	wake   chan struct{}
+	done   chan struct{}
+	ending sync.WaitGroup
+}
+
+// keepBlanks is how many stand ready: what a create or two need at once. One
+// costs the kernel some 300 KiB.
+const keepBlanks = 2
+
+func newBlanks(seed *sandbox.Seed, parent *cgroup.Parent, walls *confine.Walls, keep int, log *slog.Logger) *blanks {
+	b := &blanks{seed: seed, parent: parent, walls: walls, keep: keep, log: log, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	b.wake <- struct{}{}
+	go b.run()
+	return b
+}
+
+// boot boots a body, from a blank if one is ready and will do. The spec's cgroup
+// is filled in.
+func (b *blanks) boot(spec sandbox.Spec, l cgroup.Limits) (*sandbox.Incarnation, error) {
+	if blank := b.take(spec.Walls); blank != nil {
+		err := blank.Cgroup().SetLimits(l)
+		if err == nil {
+			return blank.Attach(spec)
+		}
+		// A controller that a group joins when it is made, or not at all.
+		if err := b.end(blank); err != nil {
+			b.log.Error("end a blank body", "error", err)
+		}
+	}
+	group, err := b.group(l)
+	if err != nil {
+		_ = unix.Close(spec.Root)
+		return nil, err
+	}
+	spec.Cgroup = group
+	return b.seed.Boot(spec)
+}
+
+// group makes the cgroup of a body.
+func (b *blanks) group(l cgroup.Limits) (*cgroup.Group, error) {
+	group, err := b.parent.NewGroup(fmt.Sprintf("body-%d", b.made.Add(1)), l)
+	if err != nil {
+		return nil, err
+	}
+	// A second wall: a kernel that has it not is no reason to refuse.
+	if err := group.RestrictDevices(); err != nil && !fault.Is(err, fault.Unsupported) {
+		ctx, cancel := context.WithTimeout(context.Background(), endTime)
+		defer cancel()
+		err = errors.Join(err, group.Remove(ctx))
+		group.Close()
+		return nil, err
+	}
+	return group, nil
+}
+
+// take returns a blank with the given walls, or nil.
+func (b *blanks) take(walls *confine.Walls) *sandbox.Blank {
+	if walls != b.walls {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.ready) > 0 {
+		blank := b.ready[0]
+		b.ready = b.ready[1:]
+		b.poke()
+		select {
+		case <-blank.Done(): // killed while it stood
+			b.ending.Go(func() { _ = b.end(blank) })
+		default:
+			return blank
+		}
+	}
+	return nil
+}
+
+// poke wakes the builder. mu is held.
+func (b *blanks) poke() {
+	if b.closed {
+		return
+	}
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run makes what is missing.
+func (b *blanks) run() {
+	defer close(b.done)
+	// Never unlocked: the thread and its priority end with the goroutine.
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), lowest)
+	for range b.wake {
+		time.Sleep(settleTime)
+		for b.step() {
+		}
+	}
+}
+
+// step makes one. One that cannot be made is tried again when the next is taken.
+func (b *blanks) step() bool {
+	b.mu.Lock()
+	enough := b.closed || len(b.ready) >= b.keep
+	b.mu.Unlock()
+	if enough || !machineMemory().toSpare() {
+		return false
+	}
+	group, err := b.group(cgroup.Limits{})
+	var blank *sandbox.Blank
+	if err == nil {
+		blank, err = b.seed.Prepare(group, b.walls)
+	}
+	if err != nil {
+		b.log.Debug("no blank body", "error", err)
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ready = append(b.ready, blank)
+	return true
+}
+
+// shed ends those that stand ready, because memory is short.
+func (b *blanks) shed() {
+	b.mu.Lock()
+	gone := b.ready
+	b.ready = nil
+	b.mu.Unlock()
+	for _, blank := range gone {
+		if err := b.end(blank); err != nil {
+			b.log.Error("end a blank body", "error", err)
+		}
+	}
+}
+
+func (b *blanks) end(blank *sandbox.Blank) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
+	return blank.Close(ctx)
+}
+
+func (b *blanks) close() {
+	b.mu.Lock()
+	b.closed = true
+	close(b.wake)
+	b.mu.Unlock()
+	<-b.done
+	b.shed()
+	b.ending.Wait()
+}
