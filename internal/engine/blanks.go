@@ -25,14 +25,15 @@ type blanks struct {
 	seed   *sandbox.Seed
 	parent *cgroup.Parent
 	walls  *confine.Walls // of those that are made ahead
-	keep   int            // how many are
 	log    *slog.Logger
 
 	made atomic.Int64 // groups so far: their names are never used again
 
 	mu     sync.Mutex
 	closed bool
+	failed bool // the last that was tried
 	ready  []*sandbox.Blank
+	change *sync.Cond // of closed, failed and ready
 	wake   chan struct{}
 	done   chan struct{}
 	ending sync.WaitGroup
@@ -42,8 +43,9 @@ type blanks struct {
 // costs the kernel some 300 KiB.
 const keepBlanks = 2
 
-func newBlanks(seed *sandbox.Seed, parent *cgroup.Parent, walls *confine.Walls, keep int, log *slog.Logger) *blanks {
-	b := &blanks{seed: seed, parent: parent, walls: walls, keep: keep, log: log, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newBlanks(seed *sandbox.Seed, parent *cgroup.Parent, walls *confine.Walls, log *slog.Logger) *blanks {
+	b := &blanks{seed: seed, parent: parent, walls: walls, log: log, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	b.change = sync.NewCond(&b.mu)
 	b.wake <- struct{}{}
 	go b.run()
 	return b
@@ -97,7 +99,7 @@ func (b *blanks) take(walls *confine.Walls) *sandbox.Blank {
 	defer b.mu.Unlock()
 	for len(b.ready) > 0 {
 		blank := b.ready[0]
-		b.ready = b.ready[1:]
+		b.ready, b.failed = b.ready[1:], false
 		b.poke()
 		select {
 		case <-blank.Done(): // killed while it stood
@@ -136,24 +138,42 @@ func (b *blanks) run() {
 // step makes one. One that cannot be made is tried again when the next is taken.
 func (b *blanks) step() bool {
 	b.mu.Lock()
-	enough := b.closed || len(b.ready) >= b.keep
+	enough := b.closed || len(b.ready) >= keepBlanks
 	b.mu.Unlock()
-	if enough || !machineMemory().toSpare() {
+	if enough {
 		return false
 	}
-	group, err := b.group(cgroup.Limits{})
-	var blank *sandbox.Blank
-	if err == nil {
-		blank, err = b.seed.Prepare(group, b.walls)
-	}
+	blank, err := b.prepare()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.change.Broadcast()
+	b.failed = err != nil
 	if err != nil {
 		b.log.Debug("no blank body", "error", err)
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.ready = append(b.ready, blank)
 	return true
+}
+
+func (b *blanks) prepare() (*sandbox.Blank, error) {
+	if !machineMemory().toSpare() {
+		return nil, fault.New(fault.Exhausted, "memory is short")
+	}
+	group, err := b.group(cgroup.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	return b.seed.Prepare(group, b.walls)
+}
+
+// wait waits until as many stand ready as are kept.
+func (b *blanks) wait() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.closed && !b.failed && len(b.ready) < keepBlanks {
+		b.change.Wait()
+	}
 }
 
 // shed ends those that stand ready, because memory is short.
@@ -178,6 +198,7 @@ func (b *blanks) end(blank *sandbox.Blank) error {
 func (b *blanks) close() {
 	b.mu.Lock()
 	b.closed = true
+	b.change.Broadcast()
 	close(b.wake)
 	b.mu.Unlock()
 	<-b.done

@@ -89,10 +89,11 @@ func (e *Engine) forget(b *box) {
 	}
 }
 
-// Wait waits until all work in the background is done: standbys are built, and
-// bodies that were replaced or have died have ended.
+// Wait waits until all work in the background is done: standbys are built,
+// blank bodies stand ready, and bodies that were replaced or have died have ended.
 func (e *Engine) Wait() {
 	e.standbys.wait()
+	e.family.blanks.wait()
 	e.wg.Wait()
 }
 

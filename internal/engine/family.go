@@ -61,11 +61,7 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 	if f.seed, err = sandbox.NewSeed(program, idmap); err != nil {
 		return nil, err
 	}
-	keep := keepBlanks
-	if cfg.NoStandbys {
-		keep = 0
-	}
-	f.blanks = newBlanks(f.seed, group, f.walls[0], keep, log)
+	f.blanks = newBlanks(f.seed, group, f.walls[0], log)
 	userns, err := f.seed.NewUserns(idmap)
 	if err != nil {
 		return nil, err
