@@ -380,6 +380,14 @@ func (l *local) Rollback(_ context.Context, req control.CheckpointRef) (control.
 	return r, files, nil
 }
 
+// Standby keeps nothing ready: bodies are directories here.
+func (l *local) Standby(_ context.Context, req control.StandbyRequest) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.box(req.Sandbox)
+	return err
+}
+
 func (l *local) Fork(_ context.Context, req control.ForkRequest) (control.ForkReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
