@@ -10,7 +10,7 @@ LINT     := go tool -modfile=tools/go.mod golangci-lint
 FUZZTIME ?= 10s
 BIN      := bin/sandtree
 
-.PHONY: all build test lint generate check-generated template demo bench fuzz clean
+.PHONY: all build test lint generate check-generated template demo bench bench-growth bench-peers fuzz clean
 all: build
 
 # One static binary.
@@ -53,8 +53,18 @@ template: build
 demo: build
 	scripts/demo $(DEMOFLAGS)
 
+# BENCHFLAGS adds flags, as in BENCHFLAGS='-n 200 --busy'.
 bench: build template
-	$(BIN) bench
+	$(BIN) bench $(BENCHFLAGS)
+
+# How times grow along each axis, with a plot of each in build/growth. Takes
+# half an hour or more; GROWTHFLAGS='--axis depth --max 50' a minute.
+bench-growth: build template
+	$(BIN) bench growth --svg build/growth $(GROWTHFLAGS)
+
+# What bench compares with, where it is installed: CRIU, runc, docker.
+bench-peers:
+	scripts/bench-peers
 
 # Every fuzz target for FUZZTIME.
 fuzz:

@@ -1,37 +1,46 @@
 package bench
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/sandtree/sandtree/internal/cli/bench/subject"
 )
 
-func TestPercentile(t *testing.T) {
-	var times []time.Duration
-	for i := 100; i >= 1; i-- {
-		times = append(times, time.Duration(i)*time.Millisecond)
-	}
-	for p, want := range map[int]float64{50: 50, 95: 95, 99: 99, 100: 100} {
-		if got := percentile(times, p); got != want {
-			t.Errorf("p%d = %v, want %v", p, got, want)
-		}
-	}
-	if got := percentile(times[:1], 50); got != 100 {
-		t.Errorf("of one: %v", got)
-	}
-}
-
 func TestFloors(t *testing.T) {
-	f, err := openFloors(t.Context(), Config{HeapBytes: 8 << 20, DirtyBytes: 1 << 20, DirtyFiles: 3, Scratch: t.TempDir()})
+	f, err := openFloors(t.Context(), Config{Subject: subject.Config{HeapBytes: 8 << 20, DirtyBytes: 1 << 20, DirtyFiles: 3}, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()
-	for _, fig := range figures {
-		for range 2 {
-			d, err := fig.floor(f)
-			if err != nil || d <= 0 || d > 10*time.Second {
-				t.Errorf("%s: %v, %v", fig.name, d, err)
+	for _, m := range measurements {
+		for _, fig := range m.figures {
+			if fig.floor == nil {
+				continue
+			}
+			for range 2 {
+				if d, err := fig.floor(f); err != nil || d <= 0 {
+					t.Errorf("%s: %v, %v", fig.name, d, err)
+				}
 			}
 		}
+	}
+}
+
+func TestWork(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "work")
+	if err := Work(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the work leaves its directory: %v", err)
+	}
+}
+
+func TestMemoryOf(t *testing.T) {
+	ended := 0
+	if _, err := memoryOf(3, func() (func(), error) { return func() { ended++ }, nil }); err != nil || ended != 3 {
+		t.Errorf("ended %d of 3: %v", ended, err)
 	}
 }

@@ -32,12 +32,12 @@ type floors struct {
 }
 
 func openFloors(ctx context.Context, cfg Config) (*floors, error) {
-	f := &floors{cfg: cfg, into: make([]byte, cfg.DirtyBytes)}
+	f := &floors{cfg: cfg, into: make([]byte, cfg.Subject.DirtyBytes)}
 	for i := 0; i < len(f.into); i += os.Getpagesize() {
 		f.into[i] = 1 // warm, as an arena is
 	}
 	var err error
-	if f.target, err = startTarget(cfg.HeapBytes); err == nil {
+	if f.target, err = startTarget(cfg.Subject.HeapBytes); err == nil {
 		err = f.openPool(ctx)
 	}
 	if err != nil {
@@ -88,8 +88,10 @@ func (f *floors) exec() (time.Duration, error) { return runTrue(nil) }
 
 // namespaces runs true in namespaces of its own.
 func (f *floors) namespaces() (time.Duration, error) {
-	return runTrue(&syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS})
+	return runTrue(&syscall.SysProcAttr{Cloneflags: newNamespaces})
 }
+
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
 func runTrue(attr *syscall.SysProcAttr) (time.Duration, error) {
 	cmd := exec.Command("true")
@@ -135,11 +137,23 @@ func (f *floors) restore() (time.Duration, error) {
 	return took, errors.Join(err, btrfs.Destroy(int(f.root.Fd()), name))
 }
 
+// restore100 does so for as many copies as fork_100 makes.
+func (f *floors) restore100() (sum time.Duration, err error) {
+	for range copies {
+		d, err := f.restore()
+		if err != nil {
+			return 0, err
+		}
+		sum += d
+	}
+	return sum, nil
+}
+
 // dirty writes as many files as the program in the sandbox does.
 func (f *floors) dirty() error {
 	f.turn++
 	content := make([]byte, 4096)
-	for i := range f.cfg.DirtyFiles {
+	for i := range f.cfg.Subject.DirtyFiles {
 		content[0] = byte(f.turn)
 		if err := os.WriteFile(filepath.Join(f.mount, "upper", strconv.Itoa(i)), content, 0o600); err != nil {
 			return fmt.Errorf("dirty a file: %w", err)
