@@ -159,6 +159,58 @@ os.write(w, b'\0'); os.waitpid(k, 0)
 	})
 }
 
+func TestKindsOfPOSIXTimers(t *testing.T) {
+	playAll(t, []scene{{
+		name: "POSIX timers, with numbers, of all clocks",
+		setup: `
+class event(ctypes.Structure):
+    _fields_ = [('value', ctypes.c_long), ('signo', ctypes.c_int), ('notify', ctypes.c_int), ('tid', ctypes.c_int), ('_', ctypes.c_char * 44)]
+class spec(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_long) for n in ('every_s', 'every_ns', 's', 'ns')]
+def create(clock, notify=0, sig=46, value=0, tid=0):
+    e, i = event(value, sig, notify, tid), ctypes.c_int()
+    call(libc.syscall, 222, clock, ctypes.byref(e), ctypes.byref(i)); return i.value
+def settime(i, value, interval=0):
+    v = spec(int(interval), int(interval % 1 * 1e9), int(value), int(value % 1 * 1e9)); call(libc.syscall, 223, i, 0, ctypes.byref(v), None)
+def left(i): v = spec(); call(libc.syscall, 224, i, ctypes.byref(v)); return v.s + v.ns / 1e9
+def delete(i): call(libc.syscall, 226, i)
+def wait(sig, patience=5):
+    i = signal.sigtimedwait([sig], patience); return i and (i.si_signo, i.si_code)
+sigs = list(range(40, 48)); signal.pthread_sigmask(signal.SIG_BLOCK, sigs)
+for _ in range(70): delete(create(1))
+far = create(1, 0, 40, 0x123456789); settime(far, 1000)
+often = create(7, 0, 41); settime(often, 0.001, 0.02)
+silent = create(0, 1); settime(silent, 2000, 3)
+unset = create(1, 0, 42)
+cpu = create(2, 0, 43); settime(cpu, 500)
+delete(create(1))
+ready, go = threading.Event(), threading.Event()
+def other():
+    global own, tid
+    tid = threading.get_native_id(); signal.pthread_sigmask(signal.SIG_BLOCK, sigs)
+    own = create(3, 4, 44, 7, tid); settime(own, 600)
+    mine = create(1, 4, 45, 8, tid); ready.set(); go.wait(); settime(mine, 0.001); got.append(wait(45)); time.sleep(0.1)
+got = []; th = threading.Thread(target=other); th.start(); ready.wait()
+def facts(): return open('/proc/self/timers').read()
+was = facts(); began = time.monotonic()
+until(lambda: 41 in signal.sigpending())
+`,
+		peek: `
+same(facts(), was); now = time.monotonic() - began
+assert abs(left(far) - (1000 - now)) < 2, left(far)
+assert 1900 < left(silent) < 2000 and left(unset) == 0 and 400 < left(cpu) <= 500 and left(own) > 500, (left(silent), left(cpu), left(own))
+same(41 in signal.sigpending(), True)
+`,
+		check: `
+for _ in range(3): same(wait(41), (41, -2))
+settime(far, 0.001); same(wait(40), (40, -2)); settime(unset, 0.001); same(wait(42), (42, -2))
+go.set(); th.join(); same(got, [(45, -2)])
+new = create(1); assert new not in (far, often, silent, unset, cpu, own), new
+`,
+		spoil: `[delete(i) for i in (far, often, silent, unset, cpu)]; create(1, 0, 46)`,
+	}})
+}
+
 func TestKindsOfLocks(t *testing.T) {
 	playAll(t, []scene{
 		{

@@ -232,6 +232,39 @@ libc.sbrk(-(1 << 19))
 `,
 		},
 		{
+			name: "guard pages",
+			setup: `
+libc.madvise.argtypes = libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+P = 4096
+area = libc.mmap(None, 32 * P, 3, 0x22, -1, 0); hidden = libc.mmap(None, 8 * P, 0, 0x22, -1, 0)
+ctypes.memset(area, 0x41, 32 * P)
+def guard(at, n, on=True): call(libc.madvise, at, n * P, 102 if on else 103)
+guard(area + 4 * P, 2); guard(area + 10 * P, 5); guard(hidden + 2 * P, 1)
+def guarded(at, pages):
+    def one(i):
+        k = os.fork()
+        if k == 0:
+            ctypes.string_at(at + i * P, 1); os._exit(0)
+        return os.WIFSIGNALED(os.waitpid(k, 0)[1])
+    return [i for i in range(pages) if one(i)]
+want, text = [4, 5, 10, 11, 12, 13, 14], {}
+`,
+			peek: `
+same(guarded(area, 32), want)
+for i in set(range(32)) - set(want): same(ctypes.string_at(area + i * P, 2), text.get(i, b'AA'), str(i))
+`,
+			check: `
+guard(area + 11 * P, 2, False); guard(area + 20 * P, 3); ctypes.memset(area + 11 * P, 0x42, 10)
+want, text = [4, 5, 10, 13, 14, 20, 21, 22], {11: b'BB', 12: b'\0\0'}
+same(guarded(area, 32), want); same(ctypes.string_at(area + 11 * P, 2) + ctypes.string_at(area + 12 * P, 1), b'BB\0')
+call(libc.mprotect, hidden, 8 * P, 3); same(guarded(hidden, 8), [2])
+`,
+			spoil: `
+guard(area, 32, False); ctypes.memset(area, 0x43, 32 * P); guard(area + 7 * P, 2); want = [7, 8]
+call(libc.mprotect, hidden, 8 * P, 3)
+`,
+		},
+		{
 			name: "what a program is",
 			setup: `
 text = lambda n: open('/proc/self/' + n, 'rb').read()

@@ -29,7 +29,6 @@ kid = child(run); same(os.read(r, 1), b'!')
 		{"UDP socket", `s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)`, `s.close()`, []string{"a UDP socket"}},
 		{"netlink socket", `s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)`, `s.close()`, []string{"a netlink socket"}},
 		{"inotify", `f = call(libc.inotify_init)`, `os.close(f)`, []string{"an inotify instance"}},
-		{"POSIX timer", `t = ctypes.c_int(); call(libc.syscall, 222, 1, None, ctypes.byref(t))`, `call(libc.syscall, 226, t)`, []string{"POSIX timers", "timer_create"}},
 		{"removed directory", `os.mkdir('/tmp/gone'); os.chdir('/tmp/gone'); os.rmdir('/tmp/gone')`, `os.chdir('/')`, []string{"directory that was removed", "/tmp/gone"}},
 		{"SysV shared memory", `i = call(libc.shmget, 0, 4096, 0o1600)`, `call(libc.shmctl, i, 0, None)`, []string{"System V shared memory"}},
 		{"SysV shared memory that is attached", "i = call(libc.shmget, 0, 4096, 0o1600); libc.shmat.restype = ctypes.c_void_p; at = libc.shmat(i, None, 0); call(libc.shmctl, i, 0, None)", `libc.shmdt.argtypes = [ctypes.c_void_p]; call(libc.shmdt, at)`, []string{"python3", "System V shared memory"}},

@@ -140,6 +140,9 @@ func (l *Live) askAll() error {
 		if err := l.askDescriptors(p); err != nil {
 			return err
 		}
+		if err := l.askTimers(p); err != nil {
+			return err
+		}
 		if p.image.State == image.Stopped {
 			if err := l.askStop(p); err != nil {
 				return err

@@ -57,7 +57,7 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 			return no("maps %s at %#x", reason, v.Start)
 		}
 	}
-	return l.refuseTimers(p)
+	return l.listTimers(p)
 }
 
 // exists reports whether a path inside leads to something: a name may really
@@ -88,22 +88,6 @@ func refuseMapping(v *image.VMA) string {
 		return "System V shared memory"
 	}
 	return ""
-}
-
-// refuseTimers refuses POSIX timers, whose ids no restore can give back yet.
-func (l *Live) refuseTimers(p *liveProcess) error {
-	text, err := l.read(p, "timers")
-	if err == unix.ENOENT { // a kernel without them
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if len(text) > 0 {
-		return fault.New(fault.Uncapturable, "%s has POSIX timers (timer_create)", describe(p)).
-			WithHint("use setitimer or a timer thread in the program, if you can")
-	}
-	return nil
 }
 
 // refuseShape refuses trees whose sessions restore could not make again.

@@ -23,6 +23,9 @@ func (r *restore) settle(n *newProcess) error {
 			return fmt.Errorf("thread %d: %w", m.TID, err)
 		}
 	}
+	if err := r.makeTimers(n); err != nil {
+		return err
+	}
 	at, err := memory.FindSyscall(n.tracee.TID, p.Memory.VMAs)
 	if err != nil {
 		return err

@@ -62,8 +62,23 @@ var memoryFeatures = []Feature{
 		Without: "nothing: such programs do without it too",
 		probe: func() error {
 			return withPages(1, func(p []byte) error {
-				return madvise(p, 102) // MADV_GUARD_INSTALL
+				return madvise(p, madvGuardInstall)
 			})
+		},
+	},
+	{
+		Name: "guard pages in PAGEMAP_SCAN", Kernel: "6.16",
+		For:     "guard pages are told from memory that cannot be read",
+		Without: "programs with guard pages (Linux 6.13) cannot be checkpointed",
+		probe:   probeGuardPages,
+	},
+	{
+		Name: "chosen numbers of timers", Kernel: "6.15",
+		For:     "restored POSIX timers have the numbers that they had",
+		Without: "they are counted up to, which takes the longer the more of them a program has ever made",
+		probe: func() error {
+			_, err := unix.PrctlRetInt(unix.PR_TIMER_CREATE_RESTORE_IDS, unix.PR_TIMER_CREATE_RESTORE_IDS_GET, 0, 0, 0)
+			return err
 		},
 	},
 }
@@ -99,6 +114,9 @@ const (
 	pmScanWPMatching   = 1 << 0
 	pmScanCheckWPAsync = 1 << 1
 	pageIsWritten      = 1 << 1
+	pageIsGuard        = 1 << 8
+
+	madvGuardInstall = 102 // MADV_GUARD_INSTALL of linux/mman.h
 
 	procmapQuery = 0xc0686611
 )
@@ -166,6 +184,33 @@ func probeWriteTracking() error {
 		p[0] = 2
 		if n, err := scan(); err != nil || n == 0 {
 			return fmt.Errorf("PAGEMAP_SCAN missed a write: %w", errors.Join(err, errAbsent))
+		}
+		return nil
+	})
+}
+
+// probeGuardPages makes a guard page and looks for it.
+func probeGuardPages() error {
+	pagemap, err := unix.Open("/proc/self/pagemap", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pagemap)
+	return withPages(1, func(p []byte) error {
+		if err := madvise(p, madvGuardInstall); err != nil {
+			return err
+		}
+		region := [1]struct{ start, end, categories uint64 }{}
+		at := uint64(addressOf(p))
+		arg := pmScanArg{
+			size: 96, start: at, end: at + uint64(len(p)),
+			vec: uint64(regionAddress(&region)), vecLen: 1, categoryMask: pageIsGuard, returnMask: pageIsGuard,
+		}
+		if err := ioctl(pagemap, pagemapScan, &arg); err != nil {
+			return fmt.Errorf("PAGEMAP_SCAN of guard pages: %w", err)
+		}
+		if region[0].end-region[0].start != uint64(len(p)) {
+			return fmt.Errorf("PAGEMAP_SCAN missed a guard page: %w", errAbsent)
 		}
 		return nil
 	})

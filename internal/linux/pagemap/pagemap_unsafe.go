@@ -18,6 +18,7 @@ const (
 	Swapped  = 1 << 4
 	ZeroPage = 1 << 5
 	Huge     = 1 << 6
+	Guard    = 1 << 8 // MADV_GUARD_INSTALL; see [ReportsGuards]. It is Swapped, too
 )
 
 // Flags of a scan.

@@ -60,6 +60,7 @@ type Process struct {
 	Descriptors []Descriptor
 	Limits      [16]unix.Rlimit
 	Timers      [3]unix.Itimerval // real, virtual, profiling
+	POSIXTimers []POSIXTimer      // by id
 	Personality uint32
 	Dumpable    int
 	Subreaper   bool
@@ -67,6 +68,19 @@ type Process struct {
 	// Terminal is the index of the controlling terminal in Tree.Terminals, or
 	// -1.
 	Terminal int
+}
+
+// POSIXTimer is a timer that timer_create(2) made.
+type POSIXTimer struct {
+	ID int
+	// Timer's Expires is what remains of the processor time, for a clock of that.
+	Timer
+	// Notify is the sigev_notify of struct sigevent (SIGEV_SIGNAL, SIGEV_NONE or
+	// SIGEV_THREAD_ID), Signal and Value what it sends.
+	Notify, Signal int
+	Value          uint64
+	// TID is the thread that gets the signal, with SIGEV_THREAD_ID, or else 0.
+	TID int
 }
 
 // Handler is struct sigaction as rt_sigaction(2) takes it.

@@ -69,7 +69,8 @@ func (t *Tracker) readMem(r *Run) error {
 }
 
 // unreadable refuses a page that is there and cannot be read, not even past its
-// protection. Guard pages are reported like swapped ones (Linux 6.13).
+// protection. Guard pages (Linux 6.13) are reported like swapped ones by kernels
+// that do not tell them apart.
 func (t *Tracker) unreadable(addr uint64) error {
 	return fault.New(fault.Uncapturable, "process %d has guard pages (MADV_GUARD_INSTALL) or broken memory at %#x, which a checkpoint cannot keep", t.pid, addr).
 		WithHint("end it, then try again")

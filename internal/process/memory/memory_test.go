@@ -12,8 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandtree/sandtree/internal/fault"
-	"github.com/sandtree/sandtree/internal/linux/feature/featuretest"
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
 	"github.com/sandtree/sandtree/internal/linux/uffd"
 	"github.com/sandtree/sandtree/internal/process/image"
@@ -380,41 +378,3 @@ for line in sys.stdin:
 	}
 }
 
-// Guard pages are refused by name, in the first capture and when they come
-// later.
-func TestGuardPagesAreRefused(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	featuretest.Need(t, "MADV_GUARD_INSTALL")
-	const guarding = `
-import ctypes, mmap, sys
-libc = ctypes.CDLL(None)
-libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-m = mmap.mmap(-1, 1 << 16, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-m[0] = 1
-at = ctypes.addressof(ctypes.c_char.from_buffer(m))
-def guard(): assert libc.madvise(at + 4096, 4096, 102) == 0
-if sys.argv[1] == 'first': guard()
-print('ready', flush=True)
-for line in sys.stdin:
-    guard()
-    print('done', flush=True)
-`
-	for _, when := range []string{"first", "later"} {
-		a, err := NewArena()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Close()
-		g := startProgram(t, "python3", "-c", guarding, when)
-		if when == "later" {
-			g.capture(a)
-			g.whole()
-			g.step()
-		}
-		g.capture(a)
-		if !fault.Is(g.failed, fault.Uncapturable) {
-			t.Errorf("%s: %v", when, g.failed)
-		}
-	}
-}

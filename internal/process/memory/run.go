@@ -9,6 +9,8 @@ type Run struct {
 	// (MADV_DONTNEED): anonymous memory then reads as zero, and a private file
 	// mapping as the file.
 	Data []byte
+	// Guard pages end a process that touches them (MADV_GUARD_INSTALL).
+	Guard bool
 }
 
 // Delta is what one checkpoint found of one process's private memory.

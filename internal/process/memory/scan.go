@@ -37,7 +37,10 @@ func (t *Tracker) Scan(d *Delta) error {
 	}
 	add := func(r pagemap.Region) {
 		run := Run{Start: r.Start, End: r.End}
-		if r.Categories&(pagemap.Present|pagemap.Swapped) != 0 {
+		switch {
+		case r.Categories&pagemap.Guard != 0:
+			run.Guard = true
+		case r.Categories&(pagemap.Present|pagemap.Swapped) != 0:
 			run.Data = wanted
 		}
 		d.Runs = append(d.Runs, run)
@@ -155,6 +158,9 @@ func (t *Tracker) own(v *image.VMA, add func(pagemap.Region)) error {
 }
 
 func (t *Tracker) ask(s span, q pagemap.Query, out func(pagemap.Region)) unix.Errno {
+	if q.Return&pagemap.Swapped != 0 && pagemap.ReportsGuards() {
+		q.Return |= pagemap.Guard
+	}
 	return pagemap.Scan(t.pagemap, s.start, s.end, q, t.scratch.regions, out)
 }
 

@@ -57,6 +57,7 @@ func (u *update) run(deltas []*Delta) error {
 			}
 		}
 		delete(z.vmas, pid)
+		delete(z.guards, pid)
 		delete(z.layout.extents, pid)
 		if z.layout.inPlace == pid {
 			z.layout.inPlace = 0
@@ -148,6 +149,7 @@ func (u *update) mappings(d *Delta) error {
 			}
 		}
 		delete(z.layout.extents, d.PID)
+		delete(z.guards, d.PID)
 		old = nil
 	}
 	// Parts that are gone leave before their windows may be given away.
@@ -382,7 +384,11 @@ func (u *update) prepareRuns(d *Delta) error {
 			}
 			end := min(r.End, v.End)
 			to := u.z.layout.park(d.PID, at)
+			if err := u.guard(d.PID, r, at, end, to); err != nil {
+				return err
+			}
 			switch whole := (span{u.z.layout.park(d.PID, v.Start), u.z.layout.park(d.PID, v.Start) + v.Len()}); {
+			case r.Guard:
 			case r.Data == nil:
 				if err := u.call(unix.SYS_MADVISE, to, end-at, unix.MADV_DONTNEED); err != nil {
 					return err

@@ -20,6 +20,7 @@ type Zygote struct {
 	server *tracee.Server
 	layout *layout
 	vmas   map[int][]image.VMA // by pid, as they stand here; without kernel mappings
+	guards map[int]guards      // by pid
 }
 
 // NewZygote makes an empty zygote: a fork of a seed, and like it a child of
@@ -109,6 +110,9 @@ func (z *Zygote) Fork() (*Zygote, error) {
 	c := &Zygote{server: s, layout: z.layout.clone(), vmas: make(map[int][]image.VMA, len(z.vmas))}
 	for pid, v := range z.vmas {
 		c.vmas[pid] = v // replaced as a whole by Update, never changed
+	}
+	for pid, g := range z.guards {
+		c.setGuards(pid, g) // as well
 	}
 	return c, nil
 }
