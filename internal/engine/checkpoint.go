@@ -163,12 +163,17 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, _ *unfin
 		if revoke, err := o.inc.Cgroup().AllowRealtime(cgroup.RealtimeBudget); err == nil {
 			defer func() { _ = revoke() }()
 		}
+		letRead, err := b.sessions.holdTerminals()
+		if err != nil {
+			return err
+		}
 		e.family.window.enter()
 		err = urgent(func() (err error) {
 			f.capture, err = e.stand(b, o, c, f.arena, steps)
 			return err
 		})
 		e.family.window.leave()
+		letRead()
 		return err
 	})
 	if err == nil {
@@ -228,7 +233,7 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 		c.shm, err = readShm(o.root)
 	}
 	if err == nil {
-		c.sessions = b.sessions.running()
+		c.sessions = b.sessions.running(capture.Tree)
 		for _, s := range capture.Stages {
 			steps.ns["capture "+s.Name] = s.Took.Nanoseconds()
 		}

@@ -131,6 +131,8 @@ func (e *Engine) Forget(_ context.Context, r control.SessionRequest) error {
 	if err != nil {
 		return err
 	}
+	b.mu.RLock() // a capture looks at its pipes
+	defer b.mu.RUnlock()
 	return b.sessions.forget(r.Session)
 }
 

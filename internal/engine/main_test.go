@@ -186,8 +186,8 @@ func newTalk(t testing.TB, s control.Session, files []*os.File) *talk {
 	x := &talk{t: t, id: s.ID, tty: s.TTY, in: files[0], out: files[0]}
 	if !s.TTY {
 		x.out = files[1]
-		_ = files[2].Close()
 	}
+	_ = files[len(files)-1].Close() // stderr, or the terminal's guard: here nobody reads in a stop
 	for _, f := range []*os.File{x.in, x.out} {
 		check(t, unix.SetNonblock(int(f.Fd()), true))
 	}
@@ -270,10 +270,7 @@ func (h *host) rollback(box, checkpoint string) (control.Rebirth, map[string]*ta
 		if s.Ended {
 			continue
 		}
-		n := 3
-		if s.TTY {
-			n = 1
-		}
+		n := s.Descriptors()
 		if at+n > len(files) {
 			h.t.Fatalf("%d descriptors for %+v", len(files), r.Sandbox.Sessions)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
+	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
@@ -23,6 +24,7 @@ type session struct {
 	outer []*os.File
 	inner [3]inode // of the pipes, which tell them apart in a capture
 	pts   int      // N of /dev/pts/N
+	guard guard    // of reading from the terminal
 	// stdinClosed is set in the records of a checkpoint.
 	stdinClosed bool
 }
@@ -36,6 +38,7 @@ func (s *session) close() {
 		}
 	}
 	s.outer = nil
+	s.guard.close()
 }
 
 // sessions are a box's, by id.
@@ -80,23 +83,34 @@ func (s *sessions) enter(x *session) error {
 	return nil
 }
 
-// duplicates are descriptors of a session's streams for the node.
+// duplicates are descriptors of a session's streams for the node, with one of
+// the guard behind those of a terminal.
 func (s *sessions) duplicates(x *session) ([]*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*os.File
+	fail := func(err error) ([]*os.File, error) {
+		for _, o := range out {
+			_ = o.Close()
+		}
+		return nil, fault.New(fault.Internal, "duplicate a stream of session %s: %w", x.ID, err)
+	}
 	for _, f := range x.outer {
 		if f == nil { // a closed stdin: an end that goes nowhere stands for it
 			f = devNull
 		}
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			for _, o := range out {
-				_ = o.Close()
-			}
-			return nil, fault.New(fault.Internal, "duplicate a stream of session %s: %w", x.ID, err)
+			return fail(err)
 		}
 		out = append(out, os.NewFile(uintptr(fd), f.Name()))
+	}
+	if x.TTY && len(out) > 0 {
+		g, err := x.guard.open()
+		if err != nil {
+			return fail(err)
+		}
+		out = append(out, g)
 	}
 	return out, nil
 }
@@ -148,12 +162,16 @@ func (s *sessions) env(root int) descriptor.Env {
 		master int
 	}
 	terminals := map[int]terminal{}
+	env := descriptor.Env{Root: root}
 	for _, x := range s.all {
 		if len(x.outer) == 0 {
 			continue
 		}
 		if x.TTY {
 			terminals[x.pts] = terminal{x.ID, int(x.outer[0].Fd())}
+			if !x.Ended {
+				env.Terminals = append(env.Terminals, x.pts)
+			}
 			continue
 		}
 		for n, i := range x.inner {
@@ -162,28 +180,33 @@ func (s *sessions) env(root int) descriptor.Env {
 				outer = int(x.outer[n].Fd())
 			}
 			pipes[i] = descriptor.Stream{SessionID: x.ID, Number: n, Outer: outer}
+			if n > 0 && !x.Ended {
+				env.Streams = append(env.Streams, pipes[i])
+			}
 		}
 	}
-	return descriptor.Env{
-		Root:    root,
-		Session: func(dev, ino uint64) (descriptor.Stream, bool) { p, ok := pipes[inode{dev, ino}]; return p, ok },
-		SessionPTY: func(n int) (string, int, bool) {
-			t, ok := terminals[n]
-			return t.id, t.master, ok
-		},
+	env.Session = func(dev, ino uint64) (descriptor.Stream, bool) { p, ok := pipes[inode{dev, ino}]; return p, ok }
+	env.SessionPTY = func(n int) (string, int, bool) {
+		t, ok := terminals[n]
+		return t.id, t.master, ok
 	}
+	return env
 }
 
-// running are copies of the records of those that have not ended, in the order
-// of [sessions.list].
-func (s *sessions) running() []*session {
+// running are copies of the records of those whose command is in a tree that
+// was captured, in the order of [sessions.list].
+func (s *sessions) running(t *image.Tree) []*session {
+	alive := map[int]bool{}
+	for _, p := range t.Processes {
+		alive[p.PID] = p.State != image.Zombie
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*session
 	for _, x := range s.all {
-		if !x.Ended {
+		if !x.Ended && alive[x.PID] {
 			c := *x
-			c.outer = nil
+			c.outer, c.guard = nil, guard{}
 			if len(x.outer) > 0 {
 				c.stdinClosed = !x.TTY && x.outer[0] == nil
 			}

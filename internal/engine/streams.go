@@ -68,6 +68,10 @@ func (s *session) openTerminal(i *sandbox.Incarnation, w control.Window) (stream
 // takeMaster gives a session the master of its terminal.
 func (s *session) takeMaster(fd int) error {
 	s.outer = []*os.File{os.NewFile(uintptr(fd), "terminal")}
+	if err := s.guard.make(); err != nil {
+		s.close()
+		return err
+	}
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err != nil {
 		s.close()

@@ -163,7 +163,12 @@ func (l *local) spawn(b *box, req control.ExecRequest) (*proc, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.outer, inner = []*os.File{m}, []*os.File{s}
+		guard, err := os.CreateTemp("", "guard")
+		if err != nil {
+			return nil, err
+		}
+		_ = os.Remove(guard.Name())
+		p.outer, inner = []*os.File{m, guard}, []*os.File{s}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = s, s, s
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	} else {

@@ -28,10 +28,7 @@ func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Clie
 		if state.Ended {
 			continue
 		}
-		n := 3
-		if state.TTY {
-			n = 1
-		}
+		n := state.Descriptors()
 		if len(files) < n {
 			errs = append(errs, fault.New(fault.Internal, "the supervisor sent too few descriptors"))
 			break

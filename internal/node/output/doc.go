@@ -14,7 +14,9 @@
 // mapping of the log: the bytes land in the log's page cache by the call that
 // takes them from the terminal. For that the file is longer than the log, and
 // its end is zeros; after a kill the log ends at the last byte that is not zero.
-// Only NUL bytes at the very end of a terminal's output can be lost so.
+// Only NUL bytes at the very end of a terminal's output can be lost so. Each read
+// is made under a lock, the terminal's guard, which a checkpoint holds while it
+// takes out what is unread and puts it back.
 //
 // # Bounds
 //

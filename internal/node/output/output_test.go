@@ -382,3 +382,45 @@ func TestFullDiskWaits(t *testing.T) {
 		})
 	}
 }
+
+func TestTerminalIsNotReadWhileItsGuardIsHeld(t *testing.T) {
+	l := openLog(t, t.TempDir(), true)
+	s := l.Streams[0]
+	name := filepath.Join(t.TempDir(), "guard")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func() *os.File {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	master, slave := terminal(t)
+	guard := open()
+	if err := l.FillTerminal(master, guard); err != nil {
+		t.Fatal(err)
+	}
+	guard.Close() // it has its own
+	fmt.Fprint(slave, "first")
+	waitFor(t, s, "the first", func() bool { return s.End() == 5 })
+	held := open()
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(slave, "second")
+	// Who holds the guard takes what is there, and may put it back.
+	p := make([]byte, 100)
+	if n, err := master.Read(p); err != nil || string(p[:n]) != "second" {
+		t.Errorf("%q, %v", p[:n], err)
+	}
+	fmt.Fprint(slave, "second")
+	held.Close()
+	waitFor(t, s, "the second", func() bool { return s.End() == 11 })
+	r := s.NewReader(0)
+	defer r.Close()
+	if n, _, err := r.Read(p); err != nil || string(p[:n]) != "firstsecond" {
+		t.Errorf("%q, %v", p[:n], err)
+	}
+}

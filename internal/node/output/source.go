@@ -13,9 +13,10 @@ import (
 // source is a pipe's read end or a terminal's master while it fills a stream.
 // Its flags are guarded by the stream's mutex.
 type source struct {
-	file *os.File
-	conn syscall.RawConn
-	done chan struct{} // closed when its goroutine has ended
+	file  *os.File
+	guard *os.File // is locked during each read; or nil
+	conn  syscall.RawConn
+	done  chan struct{} // closed when its goroutine has ended
 
 	stopping bool
 	settling bool // somebody wants to know when it was found empty
@@ -31,17 +32,24 @@ var longAgo = time.Unix(1, 0)
 // Fill starts to fill the stream from a descriptor, which stays the caller's:
 // the stream works on a duplicate, and makes the open file description
 // non-blocking. What filled it before is stopped first.
-func (s *Stream) Fill(f *os.File) error {
+func (s *Stream) Fill(f *os.File) error { return s.fillFrom(f, nil) }
+
+// fillFrom is Fill with a guard; see [Log.FillTerminal].
+func (s *Stream) fillFrom(f, guard *os.File) error {
 	s.Stop()
-	dup, err := Duplicate(f)
-	if err != nil {
+	src := &source{done: make(chan struct{})}
+	var err error
+	if src.file, err = Duplicate(f); err != nil {
 		return fmt.Errorf("fill log: %w", err)
 	}
-	conn, err := dup.SyscallConn()
-	if err != nil {
-		return errors.Join(fmt.Errorf("fill log: %w", err), dup.Close())
+	if src.conn, err = src.file.SyscallConn(); err != nil {
+		return errors.Join(fmt.Errorf("fill log: %w", err), src.file.Close())
 	}
-	src := &source{file: dup, conn: conn, done: make(chan struct{})}
+	if guard != nil {
+		if src.guard, err = duplicate(guard); err != nil {
+			return errors.Join(fmt.Errorf("fill log: %w", err), src.file.Close())
+		}
+	}
 	s.mu.Lock()
 	s.src = src
 	s.mu.Unlock()
@@ -52,24 +60,37 @@ func (s *Stream) Fill(f *os.File) error {
 // Duplicate returns a non-blocking duplicate of a descriptor, close-on-exec,
 // that the runtime's poller waits for.
 func Duplicate(f *os.File) (*os.File, error) {
-	conn, err := f.SyscallConn()
+	fd, err := duplicateFD(f)
 	if err != nil {
 		return nil, err
-	}
-	fd := -1
-	var derr error
-	if err := conn.Control(func(raw uintptr) {
-		fd, derr = unix.FcntlInt(raw, unix.F_DUPFD_CLOEXEC, 0)
-	}); err != nil {
-		return nil, err
-	}
-	if derr != nil {
-		return nil, os.NewSyscallError("dup", derr)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil //nolint:gosec // a descriptor
+}
+
+// duplicate is a duplicate with the description's flags as they are.
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := duplicateFD(f)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil //nolint:gosec // a descriptor
+}
+
+func duplicateFD(f *os.File) (fd int, err error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var derr error
+	if err := conn.Control(func(raw uintptr) {
+		fd, derr = unix.FcntlInt(raw, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return -1, err
+	}
+	return fd, os.NewSyscallError("dup", derr)
 }
 
 // Stop stops the filling, if there is any, and returns when no byte is under
@@ -120,11 +141,14 @@ func (s *Stream) Settled() bool {
 func (s *Stream) fill(src *source) {
 	w := writer(&pipeWriter{s: s})
 	if s.terminal {
-		w = &terminalWriter{s: s}
+		w = &terminalWriter{s: s, guard: src.guard}
 	}
 	defer func() {
 		w.close()
 		_ = src.file.Close()
+		if src.guard != nil {
+			_ = src.guard.Close()
+		}
 		s.mu.Lock()
 		if s.terminal && s.file != nil {
 			// What is behind the log's end was for the mapping.

@@ -42,7 +42,8 @@ const (
 // terminalWriter reads into a mapping of the file.
 type terminalWriter struct {
 	s        *Stream
-	window   []byte // maps the file from base on
+	guard    *os.File // or nil
+	window   []byte   // maps the file from base on
 	base     uint64
 	reserved uint64 // the file has blocks up to here
 }
@@ -52,12 +53,32 @@ func (w *terminalWriter) move(fd int, at uint64) (int, error) {
 		return 0, err
 	}
 	p := w.window[at-w.base : at-w.base+terminalN]
+	if err := w.lock(unix.LOCK_EX); err != nil {
+		return 0, err
+	}
 	for {
 		n, err := unix.Read(fd, p)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		return max(n, 0), err
+		return max(n, 0), errors.Join(err, w.lock(unix.LOCK_UN))
+	}
+}
+
+// lock locks or unlocks the guard. It waits as long as a stop of the sandbox.
+func (w *terminalWriter) lock(how int) error {
+	if w.guard == nil {
+		return nil
+	}
+	for {
+		err := unix.Flock(int(w.guard.Fd()), how)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("lock the guard of a terminal: %w", err)
+		}
+		return nil
 	}
 }
 

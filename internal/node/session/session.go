@@ -138,21 +138,19 @@ func (s *Session) settled() bool {
 
 // connect makes the descriptors those of the log and the input.
 func (s *Session) connect(files []*os.File) error {
-	want := 3
-	if s.rec.TTY {
-		want = 1
-	}
-	if len(files) != want {
+	if want := (control.Session{TTY: s.rec.TTY}).Descriptors(); len(files) != want {
 		return fault.New(fault.Internal, "session %s: the supervisor sent %d descriptors, not %d", s.rec.ID, len(files), want)
-	}
-	outputs := files
-	if !s.rec.TTY {
-		outputs = files[1:]
 	}
 	if err := s.in.set(files[0]); err != nil {
 		return fmt.Errorf("session %s: %w", s.rec.ID, err)
 	}
-	if err := s.out.Fill(outputs); err != nil {
+	var err error
+	if s.rec.TTY {
+		err = s.out.FillTerminal(files[0], files[1])
+	} else {
+		err = s.out.Fill(files[1:])
+	}
+	if err != nil {
 		return fmt.Errorf("session %s: %w", s.rec.ID, err)
 	}
 	return nil

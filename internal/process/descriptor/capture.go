@@ -21,7 +21,8 @@ type Capturer struct {
 	objects      map[inode]object
 	systems      map[uint64]uint32 // st_dev to type of file system
 	terminals    []terminal
-	saved        int64 // bytes of content, deleted files' and pipes'
+	left         []*image.File // sessions' pipes that no process has any more
+	saved        int64         // bytes of content, deleted files' and pipes'
 
 	numbers []int
 	text    []byte
@@ -63,6 +64,10 @@ func (c *Capturer) Capture(in []Process, env Env) (*Result, error) {
 			return nil, err
 		}
 	}
+	if err := c.readLeft(); err != nil {
+		c.discard()
+		return nil, err
+	}
 	if err := c.readTerminals(); err != nil {
 		c.discard()
 		return nil, err
@@ -75,7 +80,7 @@ func (c *Capturer) reset(in []Process, env Env) {
 	if c.env.MaxContent == 0 {
 		c.env.MaxContent = DefaultMaxContent
 	}
-	c.descriptions, c.terminals = c.descriptions[:0], c.terminals[:0]
+	c.descriptions, c.terminals, c.left = c.descriptions[:0], c.terminals[:0], nil
 	c.tables = make([][]image.Descriptor, len(in))
 	if c.buckets == nil {
 		c.buckets, c.objects, c.systems = map[bucket]int{}, map[inode]object{}, map[uint64]uint32{}
@@ -161,6 +166,7 @@ func (c *Capturer) result() *Result {
 	for i := range c.descriptions {
 		r.Files[i] = c.descriptions[i].file
 	}
+	r.Files = append(r.Files, c.left...)
 	for i := range c.terminals {
 		r.Terminals = append(r.Terminals, c.terminals[i].image)
 	}

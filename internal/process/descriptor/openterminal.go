@@ -126,8 +126,13 @@ func (t *openTerminal) set() error {
 			return err
 		}
 	}
+	if len(m.Output) > muchOutput {
+		if err := growBuffers(t.slave, t.master, m); err != nil {
+			return fmt.Errorf("prepare it for %d bytes of output: %w", len(m.Output), err)
+		}
+	}
 	if len(m.Output) > 0 || m.Stopped {
-		if err := putOutput(t.slave, m, m.Output); err != nil {
+		if err := putOutput(t.slave, t.master, m, m.Output); err != nil {
 			return err
 		}
 	}

@@ -41,6 +41,14 @@ type Env struct {
 	SessionPTY func(n int) (id string, master int, ok bool)
 	// Clocks are those inside.
 	Clocks Clocks
+	// Streams are the output pipes of sessions that run, and Terminals the N of
+	// their terminals. What is unread in them is captured even if no process
+	// has them open any more.
+	//
+	// Unread output of a terminal is taken out and put back, so nobody else may
+	// read the masters meanwhile. Pipes may be read at any time.
+	Streams   []Stream
+	Terminals []int
 	// MaxContent bounds the bytes of deleted files and in pipes that one
 	// capture saves; 0 is [DefaultMaxContent].
 	MaxContent int64

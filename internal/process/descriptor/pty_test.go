@@ -241,3 +241,85 @@ func TestSessionTerminal(t *testing.T) {
 	}
 	hear(master, fmt.Sprintf("%s\r\n", "hello"))
 }
+
+// However a program has filled a terminal, all that it holds can be taken out
+// and put back, here and in a new one.
+func TestFullTerminals(t *testing.T) {
+	b := newBody(t)
+	p := b.python(t, `
+import os, sys, tty
+def full(*sizes):
+    m, s = os.openpty(); tty.setraw(s)
+    os.set_blocking(s, False); os.set_blocking(m, False)
+    data = b"".join(b"%d." % i for i in range(20000))
+    def fill(n):
+        at = 0
+        while True:
+            try: k = os.write(s, data[at:at+n])
+            except BlockingIOError: return at
+            if k == 0: return at
+            at += k
+    def drain():
+        out = b""
+        while True:
+            try: out += os.read(m, 65536)
+            except BlockingIOError: return out
+    fill(256); drain()                                # leaves small buffers to use again
+    at = 0
+    for n in sizes:
+        while True:
+            try: k = os.write(s, data[at:at+n])
+            except BlockingIOError: break
+            if k == 0: break
+            at += k
+    return m, data[:at], drain
+all = [full(*sizes) for sizes in [(1,), (100,), (256,), (257,), (900,), (1024,), (1792,), (2048, 256, 1), (1024, 1792, 256, 1), (50000, 1)]]
+print("ready", flush=True)
+for line in sys.stdin:
+    for m, data, drain in all:
+        got = drain()
+        if got != data: print(len(data), "were printed,", len(got), "came"); break
+    else: print("whole", min(len(d) for _, d, _ in all), max(len(d) for _, d, _ in all))
+    sys.stdout.flush()
+`)
+	var r *Result
+	for range 3 {
+		r = p.mustCapture(t)
+	}
+	want := map[int]string{}
+	for _, x := range r.Terminals {
+		want[x.Number] = string(x.Output)
+	}
+	if _, err := p.stdin.WriteString("look\n"); err != nil {
+		t.Fatal(err)
+	}
+	line, err := p.stdout.ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "whole ") {
+		t.Errorf("%q %v", line, err)
+	}
+	t.Log(line)
+	p.end()
+	waitFree(t, b.path("/dev/pts/0"))
+	v := b.restore(t, r)
+	again := map[int]string{}
+	for _, d := range r.Tables[0] {
+		f := r.Files[d.File]
+		if f.Kind != image.PTYMaster {
+			continue
+		}
+		fd := v.fd(d.Number)
+		for ready(fd, unix.POLLIN) {
+			var buf [4096]byte
+			n, err := unix.Read(fd, buf[:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			again[r.Terminals[f.Terminal].Number] += string(buf[:n])
+		}
+	}
+	for n, w := range want {
+		if again[n] != w {
+			t.Errorf("terminal %d held %d bytes, and %d when it was restored", n, len(w), len(again[n]))
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
@@ -44,6 +43,46 @@ func (s session) read(c *Capturer, d *description) error {
 	return c.readPipe(d, from)
 }
 
+// readLeft captures what is unread in sessions' pipes that every process has
+// closed.
+func (c *Capturer) readLeft() error {
+	for _, s := range c.env.Streams {
+		if s.Number == 0 || s.Outer < 0 || c.hasStream(s) {
+			continue
+		}
+		n, err := unix.IoctlGetInt(s.Outer, unix.TIOCINQ)
+		if err != nil {
+			return fmt.Errorf("unread bytes of a session's pipe: %w", err)
+		}
+		if n == 0 {
+			continue
+		}
+		f := &image.File{
+			Kind: image.Session, Flags: unix.O_WRONLY, Mode: unix.S_IFIFO, SessionID: s.SessionID, Stream: s.Number,
+			Object: len(c.objects) + 1 + len(c.left),
+		}
+		if f.PipeSize, err = unix.FcntlInt(uintptr(s.Outer), unix.F_GETPIPE_SZ, 0); err != nil {
+			return fmt.Errorf("size of a session's pipe: %w", err)
+		}
+		if f.Content, f.Packets, err = pipeContent(s.Outer, n, f.PipeSize); err != nil {
+			return err
+		}
+		c.left = append(c.left, f)
+	}
+	return nil
+}
+
+// hasStream reports whether a process has a session's pipe.
+func (c *Capturer) hasStream(s Stream) bool {
+	for i := range c.descriptions {
+		f := c.descriptions[i].file
+		if f.Kind == image.Session && f.SessionID == s.SessionID && f.Stream == s.Number {
+			return true
+		}
+	}
+	return false
+}
+
 func (session) open(o *Opened, f *image.File) (int, error) {
 	p, ok := o.pipes[f.Object]
 	if !ok {
@@ -52,7 +91,9 @@ func (session) open(o *Opened, f *image.File) (int, error) {
 			inner, found = o.target.Session(f.SessionID, f.Stream)
 		}
 		if !found {
-			return -1, fault.New(fault.Internal, "session %s has no stream %d to restore", f.SessionID, f.Stream)
+			// It had ended, and what it left behind has this pipe still: nobody
+			// is at the other end.
+			return pipe{}.open(o, f)
 		}
 		fd, err := unix.FcntlInt(uintptr(inner), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {

@@ -42,6 +42,9 @@ func (c *Capturer) examineTerminals() error {
 			c.terminal(n)
 		}
 	}
+	for _, n := range c.env.Terminals {
+		c.terminal(n)
+	}
 	for i := range c.terminals {
 		if err := c.examineTerminal(&c.terminals[i]); err != nil {
 			return fmt.Errorf("terminal /dev/pts/%d: %w", c.terminals[i].image.Number, err)
@@ -87,8 +90,27 @@ func (c *Capturer) examineTerminal(t *terminal) error {
 			return fmt.Errorf("TIOCGEXCL: %w", err)
 		}
 		m.Exclusive = v != 0
+	} else if t.image.SessionID != "" {
+		if err := c.ownerOfTerminal(t); err != nil {
+			return err
+		}
 	}
 	return c.examineMaster(t)
+}
+
+// ownerOfTerminal finds whose a terminal is that no process has open.
+func (c *Capturer) ownerOfTerminal(t *terminal) error {
+	fd, err := openIn(c.env.Root, fmt.Sprintf("/dev/pts/%d", t.image.Number), unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("look at the slave: %w", err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("look at the slave: %w", err)
+	}
+	t.image.Mode, t.image.UID, t.image.GID = st.Mode, st.Uid, st.Gid
+	return nil
 }
 
 // examineMaster looks at what the master would see next.

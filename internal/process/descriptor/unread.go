@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandtree/sandtree/internal/process/image"
 )
 
 // readTerminals captures what is unread in terminals. It has to be taken out
@@ -13,7 +11,7 @@ import (
 func (c *Capturer) readTerminals() error {
 	for i := range c.terminals {
 		t := &c.terminals[i]
-		if t.image.MasterGone || len(t.slaves) == 0 {
+		if t.image.MasterGone || len(t.slaves) == 0 && t.image.SessionID == "" {
 			continue
 		}
 		if err := c.readTerminal(t); err != nil {
@@ -24,15 +22,16 @@ func (c *Capturer) readTerminals() error {
 }
 
 func (c *Capturer) readTerminal(t *terminal) (err error) {
-	// A session's master is read by others at the same time, so taking its
-	// output could turn two pieces round. It is theirs to log.
-	if t.image.SessionID == "" && ready(t.master, unix.POLLIN) {
+	if ready(t.master, unix.POLLIN) {
 		if err := c.openOwn(t); err != nil {
 			return err
 		}
 		if t.image.Output, err = takeOutput(t); err != nil {
 			return err
 		}
+	}
+	if len(t.slaves) == 0 { // nobody is there to read, or to be stopped
+		return nil
 	}
 	slave := c.descriptions[t.slaves[0]].fd
 	if !ready(t.master, unix.POLLIN) {
@@ -112,83 +111,6 @@ func drain(fd int, packet bool) (out []byte, err error) {
 		out = append(out, got...)
 	}
 	return out, nil
-}
-
-// takeOutput reads what the master has not read yet and writes it again by the
-// slave, as it is.
-func takeOutput(t *terminal) (out []byte, err error) {
-	out, err = drain(t.master, t.image.Packet)
-	// With nothing unread, a terminal that takes no output is stopped.
-	t.image.Stopped = !ready(t.own, unix.POLLOUT)
-	if len(out) == 0 {
-		return nil, err
-	}
-	if e := putOutput(t.own, t.image, out); err == nil {
-		err = e
-	}
-	return out, err
-}
-
-// putOutput writes to a slave as it is, and sets the terminal's state.
-func putOutput(slave int, t *image.Terminal, out []byte) error {
-	plain := t.Termios
-	plain.Oflag &^= unix.OPOST
-	if t.Stopped {
-		plain.Iflag &^= unix.IXON // which starts it
-	}
-	if err := unix.IoctlSetTermios(slave, unix.TCSETS2, &plain); err != nil {
-		return fmt.Errorf("TCSETS2: %w", err)
-	}
-	for len(out) > 0 {
-		n, err := unix.Write(slave, out)
-		if err == unix.EAGAIN || err == nil && n == 0 {
-			if err = waitWritable(slave); err != nil {
-				return fmt.Errorf("put %d bytes of output back: %w", len(out), err)
-			}
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("put %d bytes of output back: %w", len(out), err)
-		}
-		out = out[n:]
-	}
-	if err := unix.IoctlSetTermios(slave, unix.TCSETS2, &t.Termios); err != nil {
-		return fmt.Errorf("TCSETS2: %w", err)
-	}
-	if t.Stopped {
-		return stop(slave, &t.Termios)
-	}
-	return nil
-}
-
-// stop stops a terminal's output as ^S does, whatever its settings are.
-func stop(slave int, state *unix.Termios) error {
-	stopping := *state
-	stopping.Iflag |= unix.IXON
-	if stopping.Cc[unix.VSTOP] == 0 {
-		stopping.Cc[unix.VSTOP] = 0x13
-	}
-	err := unix.IoctlSetTermios(slave, unix.TCSETS2, &stopping)
-	if err == nil {
-		err = pushByte(slave, stopping.Cc[unix.VSTOP])
-	}
-	if err == nil && stopping != *state {
-		err = unix.IoctlSetTermios(slave, unix.TCSETS2, state)
-	}
-	if err != nil {
-		return fmt.Errorf("stop it: %w", err)
-	}
-	return nil
-}
-
-// waitWritable waits a moment for a terminal to take output.
-func waitWritable(slave int) error {
-	p := []unix.PollFd{{Fd: int32(slave), Events: unix.POLLOUT}}
-	n, err := unix.Poll(p, 100)
-	if err == nil && n == 0 {
-		err = unix.EAGAIN
-	}
-	return err
 }
 
 // takeInput reads what was typed and not yet read, a line that is not

@@ -161,8 +161,7 @@ type Terminal struct {
 	Stopped   bool   // by ^S
 	Mode      uint32 // st_mode of /dev/pts/N
 	UID, GID  uint32 // its owner as the host numbers it
-	// Output was written by the program and not yet read. The output of a
-	// session's terminal belongs to the session's log and is not here.
+	// Output was written by the program and not yet read.
 	Output []byte
 	// Input was typed and not yet read. A NUL stands for an end of file in
 	// canonical mode.

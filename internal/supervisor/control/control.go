@@ -91,9 +91,11 @@ type Window struct {
 
 // ExecRequest starts a command as a session.
 //
-// The reply carries the outer ends of its standard streams: for a terminal
-// one descriptor, the master; otherwise three: the write end of stdin, the
-// read ends of stdout and stderr. The supervisor keeps duplicates.
+// The reply carries as many descriptors as [Session.Descriptors] says, the
+// outer ends of its standard streams: for a terminal the master, and its guard,
+// which whoever reads from the master locks with flock(2), exclusively, for the
+// time of each read; otherwise the write end of stdin and the read ends of
+// stdout and stderr. The supervisor keeps duplicates.
 type ExecRequest struct {
 	Sandbox string   `json:"sandbox"`
 	Session string   `json:"session"`
@@ -123,6 +125,14 @@ type Session struct {
 	// Reason is empty for an ordinary end, or "rolled back", "oom",
 	// "sandbox ended".
 	Reason string `json:"reason,omitempty"`
+}
+
+// Descriptors is how many descriptors travel with the session.
+func (s Session) Descriptors() int {
+	if s.TTY {
+		return 2
+	}
+	return 3
 }
 
 // SessionRequest names a session.
@@ -221,7 +231,7 @@ type TreeReply struct {
 
 // Rebirth is a sandbox after a rollback, with how long it took. Its
 // descriptors are those of all its sessions that have not ended, in order,
-// each with as many as ExecRequest states.
+// each with as many as [Session.Descriptors] says.
 type Rebirth struct {
 	Sandbox   Sandbox          `json:"sandbox"`
 	ElapsedNS int64            `json:"elapsed_ns"`
