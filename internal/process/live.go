@@ -123,6 +123,7 @@ func (l *Live) Close() error {
 		p.close()
 	}
 	l.procs, l.threads = nil, nil
+	l.descriptors.Close()
 	l.alarm.close()
 	return err
 }

@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -11,6 +12,33 @@ import (
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
+
+// makeSockets has the processes make all sockets.
+func (r *restore) makeSockets() error {
+	var makers []descriptor.Maker
+	defer func() {
+		for _, m := range makers {
+			_ = unix.Close(m.PIDFD)
+		}
+	}()
+	if !slices.ContainsFunc(r.tree.Files, func(f *image.File) bool { return f.Socket != nil }) {
+		return nil
+	}
+	err := r.each(func(n *newProcess) error {
+		pidfd, err := unix.PidfdOpen(n.tracee.TID, 0)
+		if err != nil {
+			return fmt.Errorf("pidfd: %w", err)
+		}
+		makers = append(makers, descriptor.Maker{
+			PID: n.image.PID, Host: n.tracee.TID, PIDFD: pidfd, Table: n.image.Descriptors, Control: n.control, Run: n.tracee.Run,
+		})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.files.MakeSockets(makers)
+}
 
 // install gives a process its descriptors.
 func (r *restore) install(n *newProcess) error {

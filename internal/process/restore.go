@@ -22,6 +22,7 @@ var (
 	failGrown     = failpoint.New("process.restore.grown")
 	failGroups    = failpoint.New("process.restore.groups")
 	failMemory    = failpoint.New("process.restore.memory")
+	failSockets   = failpoint.New("process.restore.sockets")
 	failInstalled = failpoint.New("process.restore.installed")
 	failCompleted = failpoint.New("process.restore.completed")
 	failZombies   = failpoint.New("process.restore.zombies")
@@ -132,6 +133,7 @@ func (r *restore) run() error {
 		{failGrown, "tree", func() error { return eachLine(r.lines, r.grow) }},
 		{failGroups, "", r.joinGroups},
 		{failMemory, "memory", func() error { return errors.Join(r.each(r.fill), r.files.Seal()) }},
+		{failSockets, "sockets", r.makeSockets},
 		{failInstalled, "", func() error { return r.each(r.install) }},
 		{failCompleted, "install", func() error { return errors.Join(r.each(r.complete), r.foregrounds()) }},
 		{failZombies, "", r.zombies},

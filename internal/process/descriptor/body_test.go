@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
@@ -30,6 +31,7 @@ type body struct {
 	leads   []int
 	target  Target         // what the test adds to it
 	before  func(pid int)  // is called for each stub
+	pids    []int          // inside, of the captured processes
 	masters map[string]int // of restored sessions, by id
 }
 
@@ -57,7 +59,7 @@ func newBody(t testing.TB) *body {
 	if os.Getuid() != 0 {
 		t.Skip("mounts need root")
 	}
-	c := exec.Command("unshare", "-m", "sh", "-c", bodyScript, "sh", t.TempDir())
+	c := exec.Command("unshare", "-mn", "sh", "-c", bodyScript, "sh", t.TempDir())
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -68,6 +70,7 @@ func newBody(t testing.TB) *body {
 	}
 	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	expectLine(t, bufio.NewReader(out), "ready")
+	loopback(t, c.Process.Pid)
 	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", c.Process.Pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +106,7 @@ type target struct {
 func (b *body) start(t testing.TB, argv ...string) *target {
 	t.Helper()
 	p := &target{b: b}
-	p.Cmd = exec.Command("nsenter", append([]string{"-t", strconv.Itoa(b.holder.Process.Pid), "-m", "--"}, argv...)...)
+	p.Cmd = exec.Command("nsenter", append([]string{"-t", strconv.Itoa(b.holder.Process.Pid), "-m", "-n", "--"}, argv...)...)
 	var inner [3]*os.File
 	for i := range 3 {
 		r, w, err := os.Pipe()
@@ -233,6 +236,7 @@ func (p *target) capture(t testing.TB) (*Result, error) {
 	}
 	before := openFDs(t)
 	stopped(t, []int{p.Process.Pid}, func() { r, err = c.Capture([]Process{p.process()}, p.env()) })
+	c.Close()
 	blobs := 0
 	if r != nil {
 		for _, f := range r.Files {
@@ -285,4 +289,37 @@ func (b *body) pythonWithChild(t testing.TB, script string) (p *target, kid, kid
 	}
 	t.Cleanup(func() { _ = unix.Close(kidFD) })
 	return p, kid, kidFD
+}
+
+// loopback brings the loopback device of a process's network namespace up.
+func loopback(t testing.TB, pid int) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // it ends with the goroutine
+		done <- func() error {
+			ns, err := namespace.Open(pid, namespace.Network)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(ns)
+			if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(s)
+			ifr, err := unix.NewIfreq("lo")
+			if err != nil {
+				return err
+			}
+			ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+			return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr)
+		}()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/sockdiag"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
@@ -23,6 +24,11 @@ type Capturer struct {
 	terminals    []terminal
 	left         []*image.File // sessions' pipes that no process has any more
 	saved        int64         // bytes of content, deleted files' and pipes'
+
+	diag  *sockdiag.Conn // of the sandbox's network namespace
+	unix  []sockdiag.Unix
+	names []socketName
+	ids   *ids
 
 	numbers []int
 	text    []byte
@@ -53,6 +59,9 @@ func (c *Capturer) Capture(in []Process, env Env) (*Result, error) {
 		if err := c.refuseMany(i); err != nil {
 			return nil, err
 		}
+	}
+	if err := c.gatherSockets(); err != nil {
+		return nil, err
 	}
 	if err := c.examine(); err != nil {
 		return nil, err
@@ -88,6 +97,15 @@ func (c *Capturer) reset(in []Process, env Env) {
 	clear(c.buckets)
 	clear(c.objects)
 	clear(c.systems)
+	c.unix, c.names, c.ids = nil, nil, nil
+}
+
+// Close gives back what is kept from one capture to the next.
+func (c *Capturer) Close() {
+	if c.diag != nil {
+		_ = c.diag.Close()
+		c.diag = nil
+	}
 }
 
 // release closes all duplicates.
@@ -135,6 +153,9 @@ func (c *Capturer) examine() error {
 			return err
 		}
 		if err := c.owner(d); err != nil {
+			return err
+		}
+		if err := c.refuseCarried(d); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,11 @@ type description struct {
 	file   *image.File
 	link   string // see linkOf
 	unread int    // bytes in a pipe
-	next   int    // next description of the same bucket, or -1
+	socket *image.Socket
+	// carried: it was found on its way in a socket, which is descriptor num of
+	// proc, and nowhere before.
+	carried bool
+	next    int // next description of the same bucket, or -1
 }
 
 // sameInode reports whether two descriptions are of one inode.

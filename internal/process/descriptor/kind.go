@@ -54,6 +54,7 @@ var kinds = []kind{
 	signalfd{},
 	memfd{},
 	pidfd{},
+	socket{},
 }
 
 func kindOf(name image.FileKind) kind {

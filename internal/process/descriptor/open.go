@@ -47,8 +47,8 @@ type Opened struct {
 // place is where a description can be fetched from.
 type place struct{ pidfd, number int }
 
-// Open opens all files of a tree but the late ones, and all terminals, with
-// the rights of this process. Close gives back what it holds.
+// Open opens all files of a tree but sockets and the late ones, and all
+// terminals, with the rights of this process. Close gives back what it holds.
 func Open(files []*image.File, terminals []*image.Terminal, target Target) (*Opened, error) {
 	o := &Opened{
 		target: target, files: files, fd: make([]int, len(files)),
@@ -81,6 +81,9 @@ func (o *Opened) openFiles() error {
 		k := kindOf(f.Kind)
 		if k == nil {
 			return fmt.Errorf("restore an open file: unknown kind %q", f.Kind)
+		}
+		if f.Socket != nil { // by processes
+			continue
 		}
 		open := k.open
 		if k.late() {

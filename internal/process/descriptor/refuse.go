@@ -12,6 +12,10 @@ import (
 // and what to do.
 func (c *Capturer) refuse(d *description, what, todo string) error {
 	p := &c.procs[d.proc]
+	if d.carried {
+		return fault.New(fault.Uncapturable, "process %d (%s) has %s on its way in the socket that is descriptor %d, which a checkpoint cannot keep",
+			p.PID, p.Comm, what, d.num).WithHint("let it receive that, then try again")
+	}
 	return fault.New(fault.Uncapturable, "process %d (%s) has %s as descriptor %d, which a checkpoint cannot keep",
 		p.PID, p.Comm, what, d.num).WithHint("%s, then try again", todo)
 }
@@ -87,7 +91,7 @@ func nameOf(d *description, link string, system uint32) string {
 	}
 	switch d.format() {
 	case unix.S_IFSOCK:
-		return socketName(d.fd)
+		return nameOfSocket(d.fd)
 	case unix.S_IFBLK:
 		return "the block device " + link
 	case unix.S_IFCHR:
@@ -96,7 +100,7 @@ func nameOf(d *description, link string, system uint32) string {
 	return link
 }
 
-func socketName(fd int) string {
+func nameOfSocket(fd int) string {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
 		return "a socket"

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
@@ -72,7 +73,8 @@ func (b *body) restoreAll(t testing.TB, r *Result) (all []*restored) {
 		t.Fatal(err)
 	}
 	var socks, controls []int
-	for _, table := range r.Tables {
+	var makers []Maker
+	for i, table := range r.Tables {
 		s, sock := b.stub(t)
 		v := &restored{pid: s.PID(), session: outer, t: t}
 		if v.pidfd, err = unix.PidfdOpen(v.pid, 0); err != nil {
@@ -84,14 +86,25 @@ func (b *body) restoreAll(t testing.TB, r *Result) (all []*restored) {
 		if b.before != nil {
 			b.before(v.pid)
 		}
+		pid := v.pid
+		if b.pids != nil {
+			pid = b.pids[i]
+		}
+		makers = append(makers, Maker{PID: pid, Host: v.pid, PIDFD: v.pidfd, Table: table, Control: testControl, Run: v.tr.Run})
+		socks = append(socks, sock)
+		all = append(all, v)
+	}
+	if err := o.MakeSockets(makers); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range all {
 		batch := tracee.NewBatch()
-		in, err := o.Install(batch, table, testControl)
+		in, err := o.Install(batch, r.Tables[i], testControl)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.run(batch, sock, in)
-		socks, controls = append(socks, sock), append(controls, in.Control)
-		all = append(all, v)
+		v.run(batch, socks[i], in)
+		controls = append(controls, in.Control)
 	}
 	if b.between != nil {
 		b.between(o, all)
@@ -149,13 +162,19 @@ func (b *body) stub(t testing.TB) (*tracee.Server, int) {
 		t.Fatal(err)
 	}
 	batch := tracee.NewBatch()
-	batch.ReceiveFDs(2)
+	batch.ReceiveFDs(3)
 	batch.Call(unix.SYS_SETNS, 0, unix.CLONE_NEWNS)
-	batch.Call(unix.SYS_DUP3, 1, testControl, unix.O_CLOEXEC)
-	batch.Call(unix.SYS_CLOSE_RANGE, 0, 1, 0)
-	if err := s.Do(batch, ns, sp[1]); err != nil {
+	batch.Call(unix.SYS_SETNS, 1, unix.CLONE_NEWNET)
+	batch.Call(unix.SYS_DUP3, 2, testControl, unix.O_CLOEXEC)
+	batch.Call(unix.SYS_CLOSE_RANGE, 0, 2, 0)
+	net, err := namespace.Open(b.holder.Process.Pid, namespace.Network)
+	if err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Do(batch, ns, net, sp[1]); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(net)
 	_ = unix.Close(ns)
 	_ = unix.Close(sp[1])
 	return s, sp[0]
@@ -220,8 +239,10 @@ func describe(t testing.TB, pid, n int) string {
 		}
 	}
 	slices.Sort(keep)
-	if strings.HasPrefix(link, "pipe:") {
-		link = "pipe"
+	for _, kind := range []string{"pipe", "socket"} {
+		if strings.HasPrefix(link, kind+":") {
+			link = kind
+		}
 	}
 	return link + " " + strings.Join(keep, " ")
 }

@@ -38,6 +38,7 @@ const (
 	Signalfd  FileKind = "signalfd"
 	Memfd     FileKind = "memfd"
 	PIDFD     FileKind = "pidfd"
+	Sockets   FileKind = "socket" // of the families that Socket.Domain may have
 )
 
 // File is an open file description. Which of the fields below mean something
@@ -70,6 +71,8 @@ type File struct {
 	// Count and Semaphore are an eventfd's.
 	Count     uint64
 	Semaphore bool
+	// Socket is set for a socket.
+	Socket *Socket
 	// Watches are an epoll's, in order.
 	Watches []Watch
 	// Terminal is the index in Tree.Terminals of a pty's end.
