@@ -51,26 +51,21 @@ func newBlanks(seed *sandbox.Seed, parent *cgroup.Parent, walls *confine.Walls, 
 	return b
 }
 
-// boot boots a body, from a blank if one is ready and will do. The spec's cgroup
-// is filled in.
-func (b *blanks) boot(spec sandbox.Spec, l cgroup.Limits) (*sandbox.Incarnation, error) {
-	if blank := b.take(spec.Walls); blank != nil {
-		err := blank.Cgroup().SetLimits(l)
-		if err == nil {
-			return blank.Attach(spec)
+// get returns a body without a root, with limits: one that stands ready, if one is
+// there that will do, else a new one.
+func (b *blanks) get(walls *confine.Walls, l cgroup.Limits) (*sandbox.Blank, error) {
+	if blank := b.take(walls); blank != nil {
+		if blank.Cgroup().SetLimits(l) == nil {
+			return blank, nil
 		}
-		// A controller that a group joins when it is made, or not at all.
-		if err := b.end(blank); err != nil {
-			b.log.Error("end a blank body", "error", err)
-		}
+		// Of a controller that a group joins when it is made, or not at all.
+		b.ending.Go(func() { _ = b.end(blank) })
 	}
 	group, err := b.group(l)
 	if err != nil {
-		_ = unix.Close(spec.Root)
 		return nil, err
 	}
-	spec.Cgroup = group
-	return b.seed.Boot(spec)
+	return b.seed.Prepare(group, walls)
 }
 
 // group makes the cgroup of a body.

@@ -18,7 +18,8 @@ import (
 // body is a live incarnation and all that belongs to it on this side.
 type body struct {
 	family *family
-	upper  string // id of its files in the store
+	upper  string         // id of its files in the store
+	blank  *sandbox.Blank // until it has a root; then
 	inc    *sandbox.Incarnation
 	root   int // descriptors: its root directory,
 	proc   int // and its /proc
@@ -43,25 +44,17 @@ type body struct {
 	ancestors map[int]*sharedZygote
 }
 
-// newBody boots a body on an upper that exists. On an error the upper is the
-// caller's still.
-func (f *family) newBody(b *box, upper string, clocks [2]time.Duration) (_ *body, err error) {
+// newBody makes a body without files, and so without a root, yet.
+func (f *family) newBody(b *box, clocks [2]time.Duration) (_ *body, err error) {
 	o := &body{
-		family: f, upper: upper, root: -1, proc: -1, time: -1, monotonic: clocks[0], boottime: clocks[1],
+		family: f, root: -1, proc: -1, time: -1, monotonic: clocks[0], boottime: clocks[1],
 		bases: map[int]*memory.Zygote{}, ancestors: map[int]*sharedZygote{}, finishing: newFinishing(),
 	}
 	l, err := limits(b.resources)
 	if err != nil {
 		return nil, err
 	}
-	root, err := f.store.MountRoot(upper)
-	if err != nil {
-		return nil, err
-	}
-	o.inc, err = f.blanks.boot(sandbox.Spec{
-		Root: root, Hostname: b.hostname, ShmBytes: shmBytes(b), Walls: f.wallsFor(b.setuid),
-	}, l)
-	if err != nil {
+	if o.blank, err = f.blanks.get(f.wallsFor(b.setuid), l); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -70,25 +63,41 @@ func (f *family) newBody(b *box, upper string, clocks [2]time.Duration) (_ *body
 		}
 	}()
 	if clocks != [2]time.Duration{} {
-		if err := o.inc.SetClocks(clocks[0], clocks[1]); err != nil {
+		if err := o.blank.SetClocks(clocks[0], clocks[1]); err != nil {
 			return nil, err
 		}
 	}
-	if o.root, err = o.inc.Root(); err != nil {
-		return nil, err
-	}
-	if o.proc, err = unix.Openat(o.root, "proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return nil, fmt.Errorf("open /proc of the sandbox: %w", err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(o.root, &st); err != nil {
-		return nil, fmt.Errorf("stat the sandbox's root: %w", err)
-	}
-	o.device = st.Dev
-	if o.time, err = o.inc.Namespace(namespace.TimeForChildren); err != nil {
+	if o.time, err = o.blank.Namespace(namespace.TimeForChildren); err != nil {
 		return nil, err
 	}
 	return o, nil
+}
+
+// attach gives the body its root, on an upper that exists. On an error the upper
+// is the caller's still.
+func (o *body) attach(b *box, upper string) error {
+	root, err := o.family.store.MountRoot(upper)
+	if err != nil {
+		return err
+	}
+	o.upper = upper
+	blank := o.blank
+	o.blank = nil // gone, if it cannot be attached
+	if o.inc, err = blank.Attach(sandbox.Spec{Root: root, Hostname: b.hostname, ShmBytes: shmBytes(b)}); err != nil {
+		return err
+	}
+	if o.root, err = o.inc.Root(); err != nil {
+		return err
+	}
+	if o.proc, err = unix.Openat(o.root, "proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("open /proc of the sandbox: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(o.root, &st); err != nil {
+		return fmt.Errorf("stat the sandbox's root: %w", err)
+	}
+	o.device = st.Dev
+	return nil
 }
 
 // shmBytes is the size of /dev/shm: half the memory, as on an ordinary machine,
@@ -143,7 +152,12 @@ func (o *body) close(ctx context.Context) error {
 		}))
 		o.thread.close()
 	}
-	errs = append(errs, o.inc.Close(ctx))
+	switch {
+	case o.inc != nil:
+		errs = append(errs, o.inc.Close(ctx))
+	case o.blank != nil:
+		errs = append(errs, o.blank.Close(ctx))
+	}
 	o.finishing.all.Wait()
 	for _, fd := range []int{o.root, o.proc, o.time} {
 		if fd >= 0 {

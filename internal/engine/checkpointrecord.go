@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
@@ -80,6 +81,14 @@ func (c *checkpoint) discard(capture *process.Capture) {
 	capture.Close()
 	c.tree = capture.Tree
 	c.Free()
+}
+
+// zygote is that of a lineage, or nil.
+func (c *checkpoint) zygote(key int) *memory.Zygote {
+	if z := c.zygotes[key]; z != nil {
+		return z.Zygote
+	}
+	return nil
 }
 
 // Free gives back everything. Nobody uses it any more.

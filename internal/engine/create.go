@@ -23,7 +23,14 @@ func (e *Engine) Create(_ context.Context, r control.CreateRequest) (control.San
 	if err := e.family.store.CreateUpper(upper, b.quota); err != nil {
 		return control.Sandbox{}, errors.Join(err, e.dropBox(b))
 	}
-	o, err := e.family.newBody(b, upper, [2]time.Duration{})
+	o, err := e.family.newBody(b, [2]time.Duration{})
+	if err == nil {
+		if err = o.attach(b, upper); err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), endTime)
+			defer cancel()
+			err = errors.Join(err, o.close(ctx))
+		}
+	}
 	if err != nil {
 		return control.Sandbox{}, errors.Join(err, e.family.store.Remove(upper), e.dropBox(b))
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/process"
-	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/sandbox"
 )
 
@@ -30,8 +29,27 @@ type reborn struct {
 }
 
 // restore makes a body for b from a checkpoint. Its processes stand until
-// [reborn.release].
+// [reborn.release]. The zygotes clone while the files are made ready: the two need
+// nothing of each other.
 func (e *Engine) restore(b *box, c *checkpoint, steps *stages, how *pace) (_ *reborn, err error) {
+	o, err := e.family.newBody(b, clocks(c))
+	if err != nil {
+		return nil, err
+	}
+	r := &reborn{body: o}
+	defer func() {
+		if err != nil {
+			r.abandon()
+		}
+	}()
+	steps.done("boot")
+	for key, z := range c.zygotes {
+		o.ancestors[key] = z.hold()
+	}
+	spawned := process.Spawn(c.tree, process.SpawnTarget{
+		PIDFD: o.blank.PIDFD(), Time: o.time, Cgroup: o.blank.Cgroup().FD(), Zygote: c.zygote, Realtime: realtime && how == nil,
+	})
+	defer spawned.Close()
 	upper := b.nextUpper()
 	if err := e.family.store.Clone(c.snapshot, upper, b.quota); err != nil {
 		return nil, err
@@ -45,24 +63,17 @@ func (e *Engine) restore(b *box, c *checkpoint, steps *stages, how *pace) (_ *re
 	if err := failCloned.Hit(); err != nil {
 		return nil, err
 	}
-	o, err := e.family.newBody(b, upper, clocks(c))
-	if err != nil {
+	if err := o.attach(b, upper); err != nil {
 		return nil, err
 	}
-	steps.done("boot")
-	r := &reborn{body: o}
-	defer func() {
-		if err != nil {
-			r.abandon()
-		}
-	}()
+	steps.done("attach")
 	if err := failBooted.Hit(); err != nil {
 		return nil, err
 	}
 	if err := c.shm.write(o.root); err != nil {
 		return nil, err
 	}
-	if err := r.processesOf(b, c, steps, how); err != nil {
+	if err := r.processesOf(b, c, spawned, steps, how); err != nil {
 		return nil, err
 	}
 	return r, failRestored.Hit()
@@ -84,7 +95,7 @@ func clocks(c *checkpoint) (out [2]time.Duration) {
 }
 
 // processesOf restores the processes and sessions of a checkpoint.
-func (r *reborn) processesOf(b *box, c *checkpoint, steps *stages, how *pace) (err error) {
+func (r *reborn) processesOf(b *box, c *checkpoint, spawned *process.Spawned, steps *stages, how *pace) (err error) {
 	o := r.body
 	inner := map[string]streams{}
 	defer func() {
@@ -113,13 +124,10 @@ func (r *reborn) processesOf(b *box, c *checkpoint, steps *stages, how *pace) (e
 		}
 	}
 	o.start()
-	target := o.restoreTarget(c, inner, r.takeMaster)
-	for key, z := range c.zygotes {
-		o.ancestors[key] = z.hold()
-	}
+	target := o.restoreTarget(inner, r.takeMaster)
 	err = o.thread.do(func() error {
 		make := func() error {
-			live, took, err := process.Restore(c.tree, target)
+			live, took, err := process.Restore(c.tree, spawned, target)
 			for _, s := range took {
 				steps.ns["restore "+s.Name] += s.Took.Nanoseconds()
 			}
@@ -134,9 +142,9 @@ func (r *reborn) processesOf(b *box, c *checkpoint, steps *stages, how *pace) (e
 
 // restoreTarget is the body as restore sees it. inner are the inner ends of the
 // sessions' pipes.
-func (o *body) restoreTarget(c *checkpoint, inner map[string]streams, master func(string, int) error) process.Target {
+func (o *body) restoreTarget(inner map[string]streams, master func(string, int) error) process.Target {
 	target := process.Target{
-		Init: o.inc, PIDFD: o.inc.PIDFD(), Time: o.time, Cgroup: o.inc.Cgroup().FD(), Root: o.root, Walls: o.inc.Walls(),
+		Init: o.inc, Root: o.root, Walls: o.inc.Walls(),
 		Session: func(id string, stream int) (int, bool) {
 			s, ok := inner[id]
 			if !ok || stream < 0 || stream >= len(s) {
@@ -146,12 +154,6 @@ func (o *body) restoreTarget(c *checkpoint, inner map[string]streams, master fun
 		},
 		Master: master,
 		Live:   o.liveConfig(),
-		Zygote: func(key int) *memory.Zygote {
-			if z := c.zygotes[key]; z != nil {
-				return z.Zygote
-			}
-			return nil
-		},
 	}
 	if o.inc.Cgroup().NeedsAdd() {
 		target.Enter = o.inc.Cgroup().Add

@@ -16,7 +16,7 @@ import (
 // its own into place, maps what is shared, and tells the kernel where the
 // program's parts are.
 func (r *restore) fill(n *newProcess) error {
-	z := r.target.Zygote(n.line.Key)
+	z := r.spawned.target.Zygote(n.line.Key)
 	b := tracee.NewBatch()
 	for pid, held := range n.held {
 		if held && pid != n.image.PID {

@@ -77,7 +77,7 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
 	if len(mine) == 0 {
 		return nil
 	}
-	z := r.target.Zygote(n.line.Key)
+	z := r.spawned.target.Zygote(n.line.Key)
 	size := func(p *image.Process) (s uint64) {
 		for _, q := range subtree(p, kids) {
 			s += z.Private(q)

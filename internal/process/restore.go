@@ -35,16 +35,16 @@ var (
 
 // restore is one restore under way.
 type restore struct {
-	target Target
-	tree   *image.Tree
-	live   *Live
-	files  *opened
-	shared map[sharedKey]int // descriptors of the new shared objects
-	procs  map[int]*newProcess
-	traced []int // everything that was ever traced here, in order
-	lines  []*Lineage
-	spare  int32 // a number that nothing in the tree has
-	stages RestoreStages
+	target  Target
+	spawned *Spawned
+	tree    *image.Tree
+	live    *Live
+	files   *opened
+	shared  map[sharedKey]int // descriptors of the new shared objects
+	procs   map[int]*newProcess
+	traced  []int // everything that was ever traced here, in order
+	lines   []*Lineage
+	stages  RestoreStages
 }
 
 type sharedKey struct{ dev, ino uint64 }
@@ -68,15 +68,15 @@ type newProcess struct {
 // nothing of them is left but what the incarnation's end takes with it.
 //
 // It must be called on a locked OS thread, which all later calls of the Live
-// must come from.
-func Restore(tree *image.Tree, target Target) (*Live, RestoreStages, error) {
+// must come from. What was spawned is of the same tree, and the caller's to close.
+func Restore(tree *image.Tree, spawned *Spawned, target Target) (*Live, RestoreStages, error) {
 	live, err := NewLive(target.Live)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := &restore{
-		target: target, tree: tree, live: live, procs: map[int]*newProcess{},
-		shared: map[sharedKey]int{}, lines: Lineages(tree), spare: spareNumber(tree),
+		target: target, spawned: spawned, tree: tree, live: live, procs: map[int]*newProcess{},
+		shared: map[sharedKey]int{}, lines: spawned.lines,
 	}
 	live.round++
 	live.stopped = true
@@ -129,7 +129,7 @@ func (r *restore) run() error {
 		run   func() error
 	}{
 		{failOpened, "descriptors", func() error { return nil }},
-		{failSpawned, "clone", func() error { return eachLine(r.lines, r.spawn) }},
+		{failSpawned, "clone", func() error { return eachLine(r.lines, r.meet) }},
 		{failGrown, "tree", func() error { return eachLine(r.lines, r.grow) }},
 		{failGroups, "", r.joinGroups},
 		{failMemory, "memory", func() error { return errors.Join(r.each(r.fill), r.files.Seal()) }},
@@ -254,8 +254,9 @@ func (r *restore) closeAll() {
 	}
 }
 
-// spareNumber finds a number for processes that only pass.
-func spareNumber(t *image.Tree) int32 {
+// spareNumbers finds numbers for processes that only pass, which nothing in the
+// tree has.
+func spareNumbers(t *image.Tree, count int) []int32 {
 	used := map[int]bool{1: true}
 	for _, p := range t.Processes {
 		used[p.PID], used[p.Group], used[p.Session] = true, true, true
@@ -263,11 +264,13 @@ func spareNumber(t *image.Tree) int32 {
 			used[th.TID] = true
 		}
 	}
-	n := 2
-	for used[n] {
-		n++
+	spare := make([]int32, 0, count)
+	for n := 2; len(spare) < count; n++ {
+		if !used[n] {
+			spare = append(spare, int32(n))
+		}
 	}
-	return int32(n)
+	return spare
 }
 
 // exists reports whether a process of the tree has a number.
@@ -285,7 +288,7 @@ func (r *restore) ended() (int, error) {
 	b := tracee.NewBatch()
 	out := b.PutWords(0)
 	pid, _ := b.Fork(tracee.CloneArgs{
-		Flags: unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_PIDFD, PIDFD: uint64(out), SetTID: []int32{r.spare},
+		Flags: unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_PIDFD, PIDFD: uint64(out), SetTID: []int32{r.spawned.spare},
 	}, tracee.EndExit, func(*tracee.Batch) {})
 	b.Call(unix.SYS_WAIT4, pid, nil, unix.WALL, nil)
 	b.SendFDs(tracee.Ref(out))

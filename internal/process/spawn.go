@@ -8,7 +8,9 @@ import (
 
 	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/sched"
 	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
@@ -25,44 +27,114 @@ const (
 	fdSockets
 )
 
-// spawn has the zygote clone the roots of a lineage into the incarnation.
+// Spawned are the roots of a tree's lineages: clones of their zygotes inside an
+// incarnation, that wait to be taken up by a restore.
+type Spawned struct {
+	target SpawnTarget
+	lines  []*Lineage
+	roots  map[*Lineage]*lineRoots
+	spare  int32 // a number that nothing in the tree has
+}
+
+// lineRoots are those of one lineage.
+type lineRoots struct {
+	processes []*image.Process
+	sockets   []int // our ends of their control sockets
+	err       error
+	done      chan struct{} // closed when the others are set
+}
+
+// SpawnTarget is an incarnation that has a PID 1; it needs no root yet.
+// Descriptors stay the caller's.
+type SpawnTarget struct {
+	// PIDFD refers to PID 1.
+	PIDFD int
+	// Time is the time namespace of PID 1's children, with its clocks set.
+	Time int
+	// Cgroup is the directory of the version 2 cgroup.
+	Cgroup int
+	// Zygote gives the zygote of a lineage.
+	Zygote func(key int) *memory.Zygote
+	// Realtime gives the zygotes real-time priority while they clone.
+	Realtime bool
+}
+
+// Spawn begins to clone the roots of a tree's lineages, all beside each other
+// and beside whatever else is made of the incarnation.
 //
-// The zygote enters the pid namespace for its children, and clones a process
+// A zygote enters the pid namespace for its children, and clones a process
 // that only passes: it shares the zygote's memory, clones the roots, ends and is
 // reaped, so that they are children of PID 1. Where their session's leader is
 // dead, it takes the leader's number and makes the session.
-func (r *restore) spawn(l *Lineage) error {
-	var roots []*image.Process
-	for _, p := range l.Processes {
-		if l.clonerOf(p) == 0 {
-			roots = append(roots, p)
+func Spawn(tree *image.Tree, target SpawnTarget) *Spawned {
+	s := &Spawned{target: target, lines: Lineages(tree), roots: map[*Lineage]*lineRoots{}}
+	spare := spareNumbers(tree, len(s.lines)+1) // each its own: they are beside each other
+	s.spare = spare[len(s.lines)]
+	for i, l := range s.lines {
+		r := &lineRoots{done: make(chan struct{})}
+		for _, p := range l.Processes {
+			if l.clonerOf(p) == 0 {
+				r.processes = append(r.processes, p)
+			}
 		}
+		s.roots[l] = r
+		passing := spare[i]
+		if l.Orphans {
+			passing = int32(l.Key)
+		}
+		go func() {
+			defer close(r.done)
+			r.err = s.spawn(l, r, passing)
+		}()
 	}
-	z := r.target.Zygote(l.Key)
+	return s
+}
+
+// Close waits until nothing is cloned any more and gives up what no restore has
+// taken up: its processes end with the incarnation.
+func (s *Spawned) Close() {
+	for _, r := range s.roots {
+		<-r.done
+		closeFDs(r.sockets)
+		r.sockets = nil
+	}
+}
+
+func (s *Spawned) spawn(l *Lineage, r *lineRoots, passing int32) error {
+	z := s.target.Zygote(l.Key)
 	if z == nil {
 		return fault.New(fault.Internal, "no zygote for session %d", l.Key)
 	}
-	var ours, theirs []int
+	var theirs []int
 	defer func() { closeFDs(theirs) }()
-	for range roots {
+	for range r.processes {
 		sp, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		if err == nil {
-			ours, theirs = append(ours, sp[0]), append(theirs, sp[1])
+			r.sockets, theirs = append(r.sockets, sp[0]), append(theirs, sp[1])
 			err = unix.SetsockoptInt(sp[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
 		}
 		if err != nil {
-			closeFDs(ours)
 			return fmt.Errorf("socketpair: %w", err)
 		}
 	}
-	err := z.Server().Do(r.spawnBatch(l, roots), append([]int{r.target.PIDFD, r.target.Cgroup, r.target.Time}, theirs...)...)
-	if err != nil {
-		closeFDs(ours)
-		return err
+	if s.target.Realtime && sched.Realtime(z.Server().PID(), true) == 0 {
+		defer sched.Set(z.Server().PID(), sched.Attr{Policy: sched.Other})
 	}
-	for i, p := range roots {
-		if err := r.meetRoot(l, p, ours[i]); err != nil {
-			closeFDs(ours[i:])
+	return z.Server().Do(spawnBatch(l, r.processes, passing), append([]int{s.target.PIDFD, s.target.Cgroup, s.target.Time}, theirs...)...)
+}
+
+// meet takes the roots of a lineage into the incarnation.
+func (r *restore) meet(l *Lineage) error {
+	roots := r.spawned.roots[l]
+	<-roots.done
+	if roots.err != nil {
+		return roots.err
+	}
+	for _, p := range roots.processes {
+		socket := roots.sockets[0]
+		roots.sockets = roots.sockets[1:]
+		if err := r.meetRoot(l, p, socket); err != nil {
+			_ = unix.Close(socket)
 			return err
 		}
 	}
@@ -75,11 +147,7 @@ func closeFDs(fds []int) {
 	}
 }
 
-func (r *restore) spawnBatch(l *Lineage, roots []*image.Process) *tracee.Batch {
-	passing := r.spare
-	if l.Orphans {
-		passing = int32(l.Key)
-	}
+func spawnBatch(l *Lineage, roots []*image.Process, passing int32) *tracee.Batch {
 	b := tracee.NewBatch()
 	b.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0) // what a batch that failed has left
 	b.ReceiveFDs(fdSockets + len(roots))

@@ -5,7 +5,6 @@ import (
 
 	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
-	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
@@ -20,14 +19,8 @@ type Init interface {
 // processes so far. Descriptors stay the caller's.
 type Target struct {
 	Init Init
-	// PIDFD refers to PID 1.
-	PIDFD int
-	// Time is the time namespace of PID 1's children.
-	Time int
-	// Cgroup is the directory of the version 2 cgroup; Enter puts a process
-	// into those of version 1, and may be nil.
-	Cgroup int
-	Enter  func(pid int) error
+	// Enter puts a process into the cgroups of version 1, and may be nil.
+	Enter func(pid int) error
 	// Root is the root directory.
 	Root  int
 	Walls *confine.Walls
@@ -36,8 +29,6 @@ type Target struct {
 	// Master receives this process's descriptor of the master of a session's
 	// terminal, which is its own from then on.
 	Master func(session string, fd int) error
-	// Zygote gives the zygote of a lineage.
-	Zygote func(key int) *memory.Zygote
 	// Live is for following the restored processes.
 	Live Config
 }

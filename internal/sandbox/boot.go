@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
@@ -141,6 +143,16 @@ func (b *Blank) Attach(spec Spec) (_ *Incarnation, err error) {
 		return nil, bootError(err)
 	}
 	return b.i, nil
+}
+
+// PIDFD, Namespace and SetClocks are those of the [Incarnation].
+
+func (b *Blank) PIDFD() int { return b.i.PIDFD() }
+
+func (b *Blank) Namespace(k namespace.Kind) (fd int, err error) { return b.i.Namespace(k) }
+
+func (b *Blank) SetClocks(monotonic, boottime time.Duration) error {
+	return b.i.SetClocks(monotonic, boottime)
 }
 
 // Done is closed when the blank's PID 1 has ended, as [Incarnation.Done].
