@@ -155,6 +155,22 @@ func newShared(s *image.Shared) (int, error) {
 	return fd, nil
 }
 
+// track begins to track the writes of a process whose memory is in place, by its
+// userfaultfd, while the rest of it is made.
+func (r *restore) track(n *newProcess, uffd int) error {
+	var err error
+	if n.tracker, err = memory.NewTracker(n.tracee.TID, n.image.PID, r.live.cfg.Scratch); err != nil {
+		_ = unix.Close(uffd)
+		return err
+	}
+	if err := n.tracker.Attach(uffd); err != nil {
+		return err
+	}
+	n.protected = make(chan error, 1)
+	go func() { n.protected <- n.tracker.Protect(n.image.Memory.VMAs) }()
+	return nil
+}
+
 // follow makes the restored process one that the Live follows, with its writes
 // tracked from now on.
 func (r *restore) follow(n *newProcess) error {
@@ -164,8 +180,10 @@ func (r *restore) follow(n *newProcess) error {
 	if p.pidfd, err = unix.PidfdOpen(p.host, 0); err != nil {
 		return fmt.Errorf("pidfd: %w", err)
 	}
-	if p.memory, err = memory.NewTracker(p.host, p.pid, l.cfg.Scratch); err != nil {
-		_ = unix.Close(p.pidfd)
+	err = <-n.protected
+	n.protected, p.memory, n.tracker = nil, n.tracker, nil
+	if err != nil {
+		p.close()
 		return err
 	}
 	p.lineage = n.line.Key
@@ -179,11 +197,6 @@ func (r *restore) follow(n *newProcess) error {
 		}
 		p.threads = append(p.threads, th)
 		l.threads[t.TID] = th
-	}
-	own := n.uffd
-	n.uffd = -1
-	if err := p.memory.Attach(own); err != nil {
-		return err
 	}
 	p.memory.UseOrigins(l.origins)
 	return p.memory.Begin(n.image.Memory.VMAs)

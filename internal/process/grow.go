@@ -118,7 +118,7 @@ func (r *restore) cloneSome(n *newProcess, z *memory.Zygote, mine []*image.Proce
 	b := tracee.NewBatch()
 	made := make([]*newProcess, len(mine))
 	for i, p := range mine {
-		made[i] = &newProcess{image: p, line: n.line, socket: n.socket, control: tracee.ControlFD, held: map[int]bool{}, uffd: -1}
+		made[i] = &newProcess{image: p, line: n.line, socket: n.socket, control: tracee.ControlFD, held: map[int]bool{}}
 		below := subtree(p, kids)
 		for _, pid := range below {
 			if n.held[pid] {

@@ -152,8 +152,12 @@ func (r *restore) makeThreads(n *newProcess) error {
 	}
 	defer unix.Close(pidfd)
 	there := b.Value(fd)
-	if n.uffd, err = unix.PidfdGetfd(pidfd, there, 0); err != nil {
+	own, err := unix.PidfdGetfd(pidfd, there, 0)
+	if err != nil {
 		return fmt.Errorf("userfaultfd: %w", err)
+	}
+	if err := r.track(n, own); err != nil {
+		return err
 	}
 	c := tracee.NewBatch()
 	c.Call(unix.SYS_CLOSE, there)

@@ -12,6 +12,7 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
 	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
@@ -59,8 +60,11 @@ type newProcess struct {
 	control int              // the number of its own end
 	held    map[int]bool     // whose memory of the zygote is still mapped in it
 	above   []int            // the processes it was cloned through, and itself
-	uffd    int              // its userfaultfd, until its tracker has it; -1: none
-	syscall uint64           // address of a syscall instruction
+	tracker *memory.Tracker  // of its memory, until the Live has it
+	// protected tells the outcome of the tracker's Protect, which runs while it
+	// is not nil.
+	protected chan error
+	syscall   uint64 // address of a syscall instruction
 }
 
 // Restore makes a tree of processes anew. They stand when it returns, followed
@@ -244,8 +248,11 @@ func (r *restore) closeAll() {
 	}
 	closed := map[int]bool{}
 	for _, n := range r.procs {
-		if n.uffd >= 0 {
-			_ = unix.Close(n.uffd)
+		if n.protected != nil {
+			<-n.protected
+		}
+		if n.tracker != nil {
+			n.tracker.Close()
 		}
 		if !closed[n.socket] {
 			closed[n.socket] = true

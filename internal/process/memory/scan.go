@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -136,12 +137,28 @@ func (t *Tracker) begin(v *image.VMA, add func(pagemap.Region)) error {
 }
 
 // protect registers a run of mappings and write-protects it.
-func (t *Tracker) protect(s span) error {
+func (t *Tracker) protect(s span) error { return t.protectWith(s, t.scratch.regions) }
+
+func (t *Tracker) protectWith(s span, regions []pagemap.Region) error {
 	if e := uffd.Register(t.uffd, s.start, s.end); e != 0 {
 		return fmt.Errorf("track writes of process %d to %#x-%#x: %w", t.pid, s.start, s.end, e)
 	}
-	if e := t.ask(s, askWritten, func(pagemap.Region) {}); e != 0 {
+	if e := pagemap.Scan(t.pagemap, s.start, s.end, askWritten, regions, func(pagemap.Region) {}); e != 0 {
 		return t.scanError(s, e)
+	}
+	return nil
+}
+
+// Protect does the long part of [Tracker.Begin] beforehand, as soon as the
+// mappings are in place. It may run on another thread, beside all but the
+// tracker's own methods; what is written meanwhile counts as changed.
+func (t *Tracker) Protect(restored []image.VMA) error {
+	regions := make([]pagemap.Region, 256)
+	for _, s := range runs(restored) {
+		if err := t.protectWith(s, regions); err != nil {
+			return err
+		}
+		t.protected = append(t.protected, s)
 	}
 	return nil
 }
@@ -192,10 +209,13 @@ func (t *Tracker) Begin(restored []image.VMA) error {
 		return err
 	}
 	for _, s := range t.tracked { // whole runs of mappings: calls are what it costs
+		if slices.Contains(t.protected, s) {
+			continue
+		}
 		if err := t.protect(s); err != nil {
 			return err
 		}
 	}
-	t.full = false
+	t.full, t.protected = false, nil
 	return nil
 }

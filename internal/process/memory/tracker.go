@@ -23,6 +23,7 @@ type Tracker struct {
 	text, last []byte // of maps: now, and at the last scan
 	vmas       []image.VMA
 	tracked    []span // runs of adjacent mappings that are tracked
+	protected  []span // those that Protect has begun to track
 	full       bool   // the next scan takes everything
 	advised    []byte // the text of maps that advice belongs to
 	advice     map[uint64]image.Advice
@@ -130,19 +131,24 @@ func (t *Tracker) Refresh() error {
 	if err := t.advise(); err != nil {
 		return err
 	}
-	t.tracked = t.tracked[:0]
+	t.tracked = runs(vmas)
+	return nil
+}
+
+// runs are the runs of adjacent mappings that are tracked.
+func runs(vmas []image.VMA) (out []span) {
 	for i := range vmas {
 		v := &vmas[i]
 		if !Tracks(v) {
 			continue
 		}
-		if k := len(t.tracked); k > 0 && t.tracked[k-1].end == v.Start {
-			t.tracked[k-1].end = v.End
+		if k := len(out); k > 0 && out[k-1].end == v.Start {
+			out[k-1].end = v.End
 		} else {
-			t.tracked = append(t.tracked, span{v.Start, v.End})
+			out = append(out, span{v.Start, v.End})
 		}
 	}
-	return nil
+	return out
 }
 
 // readMaps fills text and returns the length.
