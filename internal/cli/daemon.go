@@ -13,6 +13,7 @@ import (
 	"github.com/sandtree/sandtree/client"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/host/layout"
+	"github.com/sandtree/sandtree/internal/linux/feature"
 )
 
 const (
@@ -96,6 +97,11 @@ func (inv *invocation) awaitDaemon(ctx context.Context, ended <-chan error, said
 				// Somebody else started one at the same time: wait for that.
 				ended = nil
 				continue
+			}
+			if errors.As(end, &exit) && exit.ExitCode() == fault.Code(fault.Unsupported).Exit {
+				if err := feature.Require(ctx); err != nil {
+					return err // what it said, in full
+				}
 			}
 			return fault.New(fault.Unavailable, "the daemon ended at its start: %s", said()).WithHint("run it by hand: sandtree serve --state %s", inv.state)
 		case <-ctx.Done():

@@ -16,6 +16,7 @@ import (
 	"github.com/sandtree/sandtree/internal/host/idrange"
 	"github.com/sandtree/sandtree/internal/host/layout"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/linux/feature"
 	"github.com/sandtree/sandtree/internal/wire"
 )
 
@@ -41,7 +42,8 @@ type host struct {
 // the process executes itself again with the same arguments, and Serve goes on
 // in that run. Nothing else in the process may start or wait for children.
 //
-// Errors: [fault.Permission] without root; [fault.Conflict] when another
+// Errors: [fault.Permission] without root; [fault.Unsupported] where the
+// kernel lacks what nothing runs without; [fault.Conflict] when another
 // daemon runs on the state directory or socket; [fault.Unavailable] when no
 // node comes up.
 func Serve(ctx context.Context, cfg Config) error {
@@ -53,6 +55,9 @@ func Serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if err := enterNamespace(); err != nil {
+		return err
+	}
+	if err := feature.Require(ctx); err != nil {
 		return err
 	}
 	signals := []os.Signal{unix.SIGTERM, unix.SIGINT}

@@ -70,6 +70,46 @@ func Probe(ctx context.Context) []Result {
 	return results
 }
 
+// Require fails with [fault.Unsupported] and says all that is missing where a
+// required feature is. One that cannot be tried does not count.
+func Require(ctx context.Context) error { return require(ctx, All()) }
+
+func require(ctx context.Context, features []Feature) error {
+	var lost []error
+	for _, f := range features {
+		if !f.Required {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return fault.New(fault.Canceled, "check the kernel: %w", err)
+		}
+		var m *MissingError
+		if err := f.Check(); errors.As(err, &m) {
+			lost = append(lost, fmt.Errorf("%w: without it %s", err, f.Without))
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	text := lost[0].Error()
+	for _, err := range lost[1:] {
+		text += "; " + err.Error()
+	}
+	return &fault.Error{
+		Kind: fault.Unsupported, Hint: "sandtree doctor shows everything that is missing, and what would help",
+		Err: fmt.Errorf("this machine's kernel cannot run sandboxes: %w", &lostError{text, lost}),
+	}
+}
+
+// lostError is several missing features on one line.
+type lostError struct {
+	text string
+	lost []error
+}
+
+func (e *lostError) Error() string   { return e.text }
+func (e *lostError) Unwrap() []error { return e.lost }
+
 // Check probes one feature; see [Result] for the error.
 func (f Feature) Check() error {
 	err := f.probe()

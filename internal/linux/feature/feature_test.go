@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -88,6 +89,38 @@ func TestMissingError(t *testing.T) {
 		t.Errorf("hint %q", h)
 	}
 	t.Log(err)
+}
+
+func TestRequire(t *testing.T) {
+	here := func() error { return nil }
+	absent := func() error { return unix.ENOSYS }
+	refused := func() error { return unix.EPERM }
+	one := feature.Feature{Name: "one", Kernel: "6.7", Without: "nothing runs", Required: true}
+	two := feature.Feature{Name: "two", Kernel: "5.9", Without: "all is lost", Required: true}
+	three := feature.Feature{Name: "three", Kernel: "6.13"}
+	probes := func(one, two, three func() error) map[string]func() error {
+		return map[string]func() error{"one": one, "two": two, "three": three}
+	}
+	for _, p := range []map[string]func() error{probes(here, here, here), probes(here, refused, absent)} {
+		if err := feature.RequireOf(context.Background(), p, one, two, three); err != nil {
+			t.Error(err)
+		}
+	}
+	err := feature.RequireOf(context.Background(), probes(absent, absent, absent), one, two, three)
+	var m *feature.MissingError
+	if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" || !errors.As(err, &m) || m.Feature != "one" {
+		t.Errorf("kind %s, hint %q: %v", fault.KindOf(err), fault.HintOf(err), err)
+	}
+	for _, part := range []string{"one is missing (Linux 6.7 has it", feature.Release(), "nothing runs; two is missing", "all is lost"} {
+		if err != nil && !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := feature.RequireOf(ctx, probes(here, here, here), one); !fault.Is(err, fault.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
 }
 
 // fakeTB records a skip.
