@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/sandtree/sandtree/demo/lab"
 )
 
 // printTree draws what was tried: how many tests fail at each node. Nodes that
@@ -35,7 +33,7 @@ func (s *search) drawChildren(w io.Writer, n *node, indent string) {
 		case !promising(c):
 			mark = "x"
 		}
-		label := indent + branch + mark + " " + c.patch.Name
+		label := indent + branch + mark + " " + c.patch.name
 		fmt.Fprintf(w, "%s%*s%s\n", label, max(1, 46-len([]rune(label))), "", score)
 		s.drawChildren(w, c, indent+below)
 	}
@@ -54,20 +52,20 @@ func (s *search) measureFresh(ctx context.Context, best *node, samples int) (fre
 	var f fresh
 	path := best.path()
 	for i := range samples {
-		var edits []lab.Edit
+		var edits []edit
 		for _, p := range path[:min(i+1, len(path))] {
-			edits = append(edits, p.Edits...)
+			edits = append(edits, p.edits...)
 		}
 		begin := time.Now()
-		b, err := s.lab.Open(ctx)
+		b, err := s.lab.open(ctx)
 		if err != nil {
 			return f, err
 		}
-		r, err := b.Try(edits)
+		r, err := b.warm.try(edits)
 		if err == nil && r.Error != "" {
 			err = fmt.Errorf("fresh start: %s", r.Error)
 		}
-		if cerr := b.Close(ctx); err == nil {
+		if cerr := b.close(ctx); err == nil {
 			err = cerr
 		}
 		if err != nil {

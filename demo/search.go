@@ -11,29 +11,28 @@ import (
 	"time"
 
 	"github.com/sandtree/sandtree/client"
-	"github.com/sandtree/sandtree/demo/lab"
 )
 
 // node is a state of the project: the patches of its path, applied in order.
 type node struct {
 	parent   *node
-	patch    *lab.Candidate // nil at the root
-	reply    lab.Score
+	patch    *candidate // nil at the root
+	reply    reply
 	children []*node
 
 	checkpoint *client.Checkpoint // nil if it was not worth keeping
-	bench      *lab.Bench         // in which it is searched further, or nil
+	bench      *bench             // in which it is searched further, or nil
 }
 
 // search looks for the patches that make all tests pass.
 type search struct {
 	c          *client.Client
-	lab        lab.Lab
+	lab        lab
 	width      int // nodes searched at a time
-	candidates []lab.Candidate
+	candidates []candidate
 
 	root    *node
-	benches []*lab.Bench
+	benches []*bench
 
 	mu    sync.Mutex
 	times times
@@ -58,13 +57,13 @@ const maxSteps = 40
 // nothing is left to search, and returns the best node.
 func (s *search) run(ctx context.Context) (*node, error) {
 	begin := time.Now()
-	b, err := s.lab.Open(ctx)
+	b, err := s.lab.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.benches = append(s.benches, b)
 	s.root = &node{bench: b}
-	if s.root.reply, err = b.Try(nil); err != nil {
+	if s.root.reply, err = b.warm.try(nil); err != nil {
 		return nil, err
 	}
 	s.times.start = time.Since(begin)
@@ -136,7 +135,7 @@ func (s *search) expand(ctx context.Context, n *node) error {
 		child := &node{parent: n, patch: c}
 		var err error
 		if child.reply, err = s.score(n.bench, *c); err != nil {
-			return fmt.Errorf("%s: %w", c.Name, err)
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		n.children = append(n.children, child)
 		if promising(child) {
@@ -169,17 +168,17 @@ func promising(n *node) bool {
 func worse(a, b *node) bool { return len(b.reply.Failed) < len(a.reply.Failed) }
 
 // score applies a candidate and runs the tests.
-func (s *search) score(b *lab.Bench, c lab.Candidate) (lab.Score, error) {
+func (s *search) score(b *bench, c candidate) (reply, error) {
 	begin := time.Now()
-	r, err := b.Try(c.Edits)
+	r, err := b.warm.try(c.edits)
 	s.add(func(t *times) { t.nodes++; t.tests += time.Since(begin) })
 	return r, err
 }
 
 // keep takes a checkpoint.
-func (s *search) keep(ctx context.Context, b *lab.Bench, name string) (*client.Checkpoint, error) {
+func (s *search) keep(ctx context.Context, b *bench, name string) (*client.Checkpoint, error) {
 	begin := time.Now()
-	cp, err := b.Sandbox.Checkpoint(ctx, name)
+	cp, err := b.sandbox.Checkpoint(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +193,7 @@ func (s *search) keep(ctx context.Context, b *lab.Bench, name string) (*client.C
 // back rolls a node's sandbox back to the node.
 func (s *search) back(ctx context.Context, n *node) error {
 	begin := time.Now()
-	_, err := n.bench.Sandbox.Rollback(ctx, n.checkpoint.ID)
+	_, err := n.bench.sandbox.Rollback(ctx, n.checkpoint.ID)
 	s.add(func(t *times) { t.rollbacks++; t.rollback += time.Since(begin) })
 	return err
 }
@@ -211,7 +210,7 @@ func (s *search) branch(ctx context.Context, nodes []*node) error {
 		if err != nil {
 			return err
 		}
-		b, err := lab.Join(ctx, made.Sandboxes[0])
+		b, err := s.lab.join(ctx, made.Sandboxes[0])
 		if err != nil {
 			return errors.Join(err, made.Sandboxes[0].Remove(ctx, true))
 		}
@@ -236,13 +235,13 @@ func (s *search) add(f func(*times)) {
 func (s *search) close(ctx context.Context) error {
 	var errs []error
 	for _, b := range s.benches {
-		errs = append(errs, b.Close(ctx))
+		errs = append(errs, b.close(ctx))
 	}
 	return errors.Join(errs...)
 }
 
 // path is the patches that make the node, in order.
-func (n *node) path() []*lab.Candidate {
+func (n *node) path() []*candidate {
 	if n.parent == nil {
 		return nil
 	}
@@ -252,7 +251,7 @@ func (n *node) path() []*lab.Candidate {
 func (n *node) names() []string {
 	var names []string
 	for _, c := range n.path() {
-		names = append(names, c.Name)
+		names = append(names, c.name)
 	}
 	return names
 }

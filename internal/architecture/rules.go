@@ -25,6 +25,7 @@ var layers = [][]string{
 	{"internal/confine"}, // of booted and of restored processes, by the same calls
 	{"internal/image", "internal/rootfs", "internal/process", "internal/network"},
 	{"internal/durable", "internal/supervisor/control"},
+	{"internal/worker/control"},
 	{"internal/sandbox", "internal/tree"},
 	{"internal/engine"},
 	{"internal/store"},
@@ -37,11 +38,10 @@ var layers = [][]string{
 // beside lists the components that stand beside the layers, with all that
 // they may import.
 var beside = map[string][]string{
-	"api":      nil,
-	"client":   {"api", "internal/fault"},
-	"demo":     {"client"},
-	"examples": {"client", "demo"},
-	"scripts":  nil,
+	"api":     nil,
+	"client":  {"api", "internal/fault"},
+	"demo":    {"client"},
+	"scripts": nil,
 }
 
 // reachesBeside lists what components in the layers may import from beside
@@ -53,7 +53,7 @@ var reachesBeside = map[string][]string{
 
 // forTests lists helpers of tests, which import what they need and are
 // imported by tests alone.
-var forTests = []string{"internal/architecture", "internal/testrootfs", "internal/testdaemon"}
+var forTests = []string{"internal/architecture", "internal/testrootfs"}
 
 // unreachable lists what a component must not import even through others:
 // the engine and what is below it know no HTTP, SQL, command line or cluster,

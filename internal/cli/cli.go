@@ -97,7 +97,7 @@ does not exist with 127.`,
 	inv.add(root, groupCheckpoint, inv.checkpointCmd, inv.treeCmd, inv.rollbackCmd, inv.forkCmd, inv.diffCmd)
 	inv.add(root, groupSource, inv.imageCmd, inv.templateCmd)
 	inv.add(root, groupDaemon, inv.doctorCmd, inv.serveCmd, inv.infoCmd, inv.benchCmd, inv.completionCmd)
-	inv.add(root, "", inv.nodeCmd, inv.supervisorCmd, inv.benchTargetCmd, inv.benchWorkCmd)
+	inv.add(root, "", inv.nodeCmd, inv.supervisorCmd, inv.workerCmd, inv.benchTargetCmd, inv.benchWorkCmd)
 	root.SetHelpCommandGroupID(groupDaemon)
 	return root
 }

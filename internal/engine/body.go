@@ -32,6 +32,9 @@ type body struct {
 	// restore on.
 	thread *thread
 	live   *process.Live
+	// since is the checkpoint that the next capture is a difference to; empty:
+	// none. Guarded by the box's lock.
+	since string
 	// finishing orders the checkpoints whose zygotes are being made. They may be
 	// made while the body's thread does something else, but not after its end.
 	finishing *finishing

@@ -27,6 +27,7 @@ type box struct {
 	body       *body // nil: ended
 	generation uint64
 	removed    bool
+	suspended  string // the checkpoint at which it was suspended; empty: it was not
 
 	uppers atomic.Int64 // made so far: their ids are never used again
 
@@ -38,6 +39,8 @@ func (b *box) live() (*body, error) {
 	switch {
 	case b.removed:
 		return nil, fault.New(fault.NotFound, "sandbox %s was removed", b.id)
+	case b.body == nil && b.suspended != "":
+		return nil, fault.New(fault.Conflict, "sandbox %s is suspended", b.id)
 	case b.body == nil:
 		return nil, fault.New(fault.Conflict, "sandbox %s has ended", b.id).
 			WithHint("roll it back to a checkpoint, or remove it")
@@ -49,6 +52,6 @@ func (b *box) live() (*body, error) {
 func (b *box) describe() control.Sandbox {
 	return control.Sandbox{
 		ID: b.id, Hostname: b.hostname, Created: b.created, Resources: b.resources,
-		Generation: b.generation, At: b.tree.At(), Alive: b.body != nil, Sessions: b.sessions.list(),
+		Generation: b.generation, At: b.tree.At(), Alive: b.body != nil, Suspended: b.suspended, Sessions: b.sessions.list(),
 	}
 }

@@ -85,9 +85,13 @@ func (e *Engine) prebuild(x *standby) (*reborn, error) {
 		return nil, err
 	}
 	defer release()
-	if err := n.Data.await(); err != nil {
+	if !n.Data.loaded() {
+		return nil, fault.New(fault.NotFound, "checkpoint %s is on disk", n.ID) // a standby is not worth reading it
+	}
+	if err := n.Data.acquire(context.Background()); err != nil {
 		return nil, err
 	}
+	defer n.Data.release()
 	return e.restore(x.wish.box, n.Data, newStages(), &x.pace)
 }
 

@@ -33,8 +33,11 @@ func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (con
 	if err != nil {
 		return control.Checkpoint{}, err
 	}
-	if r.Checkpoint == "" {
+	switch {
+	case r.Checkpoint == "":
 		return control.Checkpoint{}, fault.New(fault.Invalid, "a checkpoint without an id")
+	case r.Keep && e.keeper.on:
+		e.keeper.admit(b)
 	}
 	c, err := e.begin(b, r)
 	if err == nil && !r.Async {
@@ -59,13 +62,13 @@ func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, error)
 		return nil, err
 	}
 	o.finishing.slots <- struct{}{} // given back when it is finished
-	c, f, err := e.checkpoint(b, o, r.Checkpoint)
+	c, f, err := e.checkpoint(b, o, r.Checkpoint, false)
 	if err != nil {
 		<-o.finishing.slots
 		e.tend(b, o)
 		return nil, err
 	}
-	f.async = r.Async
+	f.async, f.keep = r.Async, r.Keep && e.keeper.on
 	c.report.ID, c.report.Name = r.Checkpoint, r.Name
 	err = failCommit.Hit()
 	if err == nil {
@@ -76,6 +79,7 @@ func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, error)
 		<-o.finishing.slots
 		return nil, err
 	}
+	o.since = c.id
 	f.queue()
 	_, release, err := b.tree.Use(r.Checkpoint) // it is not freed while it is made
 	if err != nil {
@@ -137,9 +141,9 @@ func (s *stages) done(name string) {
 }
 
 // checkpoint stops the tree, captures it and lets it go on. It returns what a
-// node of the tree owns, without its zygotes, and what is left to do. The caller
-// holds b.mu.
-func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, _ *unfinished, err error) {
+// node of the tree owns, without its zygotes, and what is left to do. With stay,
+// the tree does not go on unless something fails. The caller holds b.mu.
+func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoint, _ *unfinished, err error) {
 	if err := o.follow(); err != nil {
 		return nil, nil, err
 	}
@@ -151,7 +155,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, _ *unfin
 	defer st.Release()
 	steps := newStages()
 	c := newCheckpoint(e.family, b, id)
-	f := &unfinished{body: o, checkpoint: c, steps: steps}
+	f := &unfinished{body: o, checkpoint: c, steps: steps, since: o.since}
 	if f.arena, err = e.family.arenas.take(); err != nil {
 		return nil, nil, err
 	}
@@ -169,7 +173,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, _ *unfin
 		}
 		e.family.window.enter()
 		err = urgent(func() (err error) {
-			f.capture, err = e.stand(b, o, c, f.arena, steps)
+			f.capture, err = e.stand(b, o, c, f.arena, steps, stay)
 			return err
 		})
 		e.family.window.leave()
@@ -177,7 +181,9 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, _ *unfin
 		return err
 	})
 	if err == nil {
-		err = failResumed.Hit()
+		if err = failResumed.Hit(); err != nil && stay {
+			err = errors.Join(err, o.thread.do(o.live.Resume))
+		}
 	}
 	if err != nil {
 		f.drop()
@@ -195,8 +201,9 @@ func (e *Engine) checkpoint(b *box, o *body, id string) (_ *checkpoint, _ *unfin
 	return c, f, nil
 }
 
-// stand is the frozen window: everything between stop and resume.
-func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages) (_ *process.Capture, err error) {
+// stand is the frozen window: everything between stop and resume. With stay,
+// nothing resumes that was captured.
+func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages, stay bool) (_ *process.Capture, err error) {
 	begin := time.Now()
 	steps.last = begin
 	if err := o.live.Stop(); err != nil {
@@ -204,8 +211,10 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	}
 	steps.done("stop")
 	defer func() {
-		if e := o.live.Resume(); err == nil {
-			err = e
+		if err != nil || !stay {
+			if e := o.live.Resume(); err == nil {
+				err = e
+			}
 		}
 		if err != nil {
 			o.live.Discard()
@@ -257,7 +266,7 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 }
 
 // CheckpointRemove takes a checkpoint out of its tree.
-func (e *Engine) CheckpointRemove(_ context.Context, r control.CheckpointRef) error {
+func (e *Engine) CheckpointRemove(ctx context.Context, r control.CheckpointRef) error {
 	b, err := e.box(r.Sandbox)
 	if err != nil {
 		return err
@@ -267,6 +276,12 @@ func (e *Engine) CheckpointRemove(_ context.Context, r control.CheckpointRef) er
 		return err
 	}
 	defer release()
+	e.keeper.drop(b, n.ID)
+	// The durable form goes first: what is left of it after a crash belongs to a
+	// checkpoint that the tree still has.
+	if err := e.keeper.forget(ctx, n.Data); err != nil {
+		return err
+	}
 	if err := b.tree.Remove(n.ID); err != nil {
 		return err
 	}

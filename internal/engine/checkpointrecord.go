@@ -7,6 +7,7 @@ import (
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
+	"github.com/sandtree/sandtree/internal/rootfs"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
@@ -14,30 +15,49 @@ import (
 // one instant.
 type checkpoint struct {
 	family    *family
+	id        string
 	box       string
 	created   time.Time
-	snapshot  string // id of its files in the store, and its own
-	tree      *image.Tree
-	zygotes   map[int]*sharedZygote // by lineage, once it is made
-	sessions  []*session            // that ran, as they were
-	shm       *shm
 	setuid    bool
 	resources control.Resources
 	hostname  string
+	quota     rootfs.Quota // of what is read from disk
 
 	made chan struct{} // closed when it is, or has failed
 
-	mu     sync.Mutex // guards what follows
-	report control.Checkpoint
-	failed error
+	// use is held for reading by who needs what follows, see [checkpoint.acquire].
+	// Without it, a checkpoint that is durable may be on disk alone.
+	use      sync.RWMutex
+	snapshot string                // id of its files in the store
+	tree     *image.Tree           // nil: it is on disk alone
+	zygotes  map[int]*sharedZygote // by lineage, once it is made
+	sessions []*session            // that ran, as they were
+	shm      *shm
+	loads    int // how often it was read from disk
+
+	mu      sync.Mutex // guards what follows
+	report  control.Checkpoint
+	failed  error
+	changes *changes      // what has to be written of it; nil: all
+	keeping chan struct{} // closed when it is durable, or cannot be; nil: it is not meant to be
 }
 
 func newCheckpoint(f *family, b *box, id string) *checkpoint {
 	return &checkpoint{
-		family: f, box: b.id, created: time.Now(), snapshot: id,
-		setuid: b.setuid, resources: b.resources, hostname: b.hostname,
+		family: f, box: b.id, created: time.Now(), id: id, snapshot: id,
+		setuid: b.setuid, resources: b.resources, hostname: b.hostname, quota: b.quota,
 		made: make(chan struct{}), report: control.Checkpoint{Memory: control.MemoryPending},
 	}
+}
+
+// onDisk is a checkpoint of an earlier supervisor.
+func onDisk(f *family, b *box, r control.Checkpoint) *checkpoint {
+	c := newCheckpoint(f, b, r.ID)
+	c.created, c.snapshot, c.report = r.Created, "", r
+	c.keeping = make(chan struct{})
+	close(c.keeping)
+	close(c.made)
+	return c
 }
 
 // ready says that the checkpoint is made.
@@ -91,21 +111,36 @@ func (c *checkpoint) zygote(key int) *memory.Zygote {
 	return nil
 }
 
-// Free gives back everything. Nobody uses it any more.
+// loaded reports whether the checkpoint is in memory, or about to be.
+func (c *checkpoint) loaded() bool { return c.described().Memory != control.MemoryNone }
+
+// kept says that the checkpoint is durable, or why it cannot be.
+func (c *checkpoint) kept(state, reason string, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.Durable, c.report.DurableReason, c.report.DurableBytes = state, reason, bytes
+	c.changes = nil
+	close(c.keeping)
+}
+
+// Free gives back everything in memory. Nobody uses it any more.
 func (c *checkpoint) Free() {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if c.tree != nil {
+		c.free()
+	}
+}
+
+// free does so; use is held.
+func (c *checkpoint) free() {
 	for _, z := range c.zygotes {
 		z.release()
 	}
-	for _, s := range c.tree.Shared {
-		_ = s.Close()
-	}
-	for _, f := range c.tree.Files {
-		if f.Blob != nil {
-			_ = f.Blob.Close()
-		}
-	}
+	closeContent(c.tree)
 	c.shm.close()
 	if err := c.family.store.Remove(c.snapshot); err != nil {
-		c.family.log.Error("remove the files of a checkpoint", "checkpoint", c.snapshot, "error", err)
+		c.family.log.Error("remove the files of a checkpoint", "checkpoint", c.id, "error", err)
 	}
+	c.tree, c.zygotes, c.sessions, c.shm, c.snapshot = nil, nil, nil, nil, ""
 }

@@ -46,7 +46,7 @@ func crash(config string) int {
 }
 
 func crashSteps(cfg control.Config) error {
-	e, err := engine.New(cfg, control.Events{SessionEnded: func(control.Session) {}, SandboxEnded: func(control.SandboxEnded) {}, CheckpointFailed: func(control.CheckpointFailed) {}}, slog.Default())
+	e, err := engine.New(cfg, control.Events{SessionEnded: func(control.Session) {}, SandboxEnded: func(control.SandboxEnded) {}, CheckpointFailed: func(control.CheckpointFailed) {}, CheckpointKept: func(control.Checkpoint) {}}, slog.Default())
 	if err != nil {
 		return err
 	}

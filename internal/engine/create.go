@@ -127,10 +127,24 @@ func (e *Engine) Remove(ctx context.Context, r control.SandboxRequest) error {
 	if err != nil {
 		return err
 	}
+	// What is durable goes first: a removal that was cut off can be asked for
+	// again.
+	e.keeper.drop(b, "")
+	for _, n := range b.tree.Nodes() {
+		if err := e.keeper.forget(ctx, n.Data); err != nil {
+			return err
+		}
+	}
+	return e.end(ctx, b)
+}
+
+// end ends a sandbox with all that is in memory and in the pool. What is durable
+// stays.
+func (e *Engine) end(ctx context.Context, b *box) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.removed {
-		return fault.New(fault.NotFound, "no sandbox %q", r.Sandbox)
+		return fault.New(fault.NotFound, "no sandbox %q", b.id)
 	}
 	o := b.body
 	b.removed, b.body = true, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -19,6 +21,7 @@ type Engine struct {
 	log    *slog.Logger
 
 	standbys *standbys
+	keeper   *keeper
 
 	mu    sync.Mutex
 	boxes map[string]*box
@@ -37,21 +40,22 @@ func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, 
 		most = 0
 	}
 	e.standbys = newStandbys(e, most)
+	e.keeper = newKeeper(e, cfg.Durable)
+	f.keeper = e.keeper
 	return e, nil
 }
 
-// Close ends all incarnations and everything else that the engine made.
+// Close ends all incarnations and everything else that the engine made, but what
+// is durable.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
-	ids := make([]string, 0, len(e.boxes))
-	for id := range e.boxes {
-		ids = append(ids, id)
-	}
+	boxes := slices.Collect(maps.Values(e.boxes))
 	e.mu.Unlock()
 	e.standbys.close()
+	e.keeper.close()
 	var errs []error
-	for _, id := range ids {
-		if err := e.Remove(ctx, control.SandboxRequest{Sandbox: id}); err != nil && !fault.Is(err, fault.NotFound) {
+	for _, b := range boxes {
+		if err := e.end(ctx, b); err != nil && !fault.Is(err, fault.NotFound) {
 			errs = append(errs, err)
 		}
 	}
@@ -89,9 +93,11 @@ func (e *Engine) forget(b *box) {
 	}
 }
 
-// Wait waits until all work in the background is done: standbys are built,
-// blank bodies stand ready, and bodies that were replaced or have died have ended.
+// Wait waits until all work in the background is done: checkpoints are durable,
+// standbys are built, blank bodies stand ready, and bodies that were replaced or
+// have died have ended.
 func (e *Engine) Wait() {
+	e.keeper.wait()
 	e.standbys.wait()
 	e.family.blanks.wait()
 	e.wg.Wait()

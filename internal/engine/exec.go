@@ -73,7 +73,7 @@ func (e *Engine) await(b *box, o *body, s *session, p *sandbox.Process) {
 		<-p.Done()
 		status, lost := p.Status()
 		b.sessions.mu.Lock()
-		if s.Ended || s.Generation != generation {
+		if s.Ended || s.suspended || s.Generation != generation {
 			b.sessions.mu.Unlock()
 			return // it goes on in another incarnation, or was ended with its own
 		}

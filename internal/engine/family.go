@@ -15,6 +15,7 @@ import (
 	"github.com/sandtree/sandtree/internal/sandbox"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 	"github.com/sandtree/sandtree/internal/tracee"
+	worker "github.com/sandtree/sandtree/internal/worker/control"
 )
 
 // family is what the sandboxes of an engine share.
@@ -24,12 +25,14 @@ type family struct {
 	store  rootfs.Store
 	blanks *blanks
 	walls  [2]*confine.Walls // without and with setuid programs
+	idBase uint32
 	window window
 	arenas arenas
+	keeper *keeper
 }
 
 func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
-	f := &family{log: log}
+	f := &family{log: log, idBase: cfg.IDBase}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close())
@@ -58,6 +61,9 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 	}
 	defer program.Close()
 	idmap := confine.IDMap{Host: cfg.IDBase}
+	if f.window.gate, err = worker.NewGate(); err != nil {
+		return nil, err
+	}
 	if f.seed, err = sandbox.NewSeed(program, idmap); err != nil {
 		return nil, err
 	}
@@ -78,6 +84,9 @@ func (f *family) close() error {
 	f.arenas.close()
 	if f.blanks != nil {
 		f.blanks.close()
+	}
+	if f.window.gate != nil {
+		f.window.gate.Close()
 	}
 	var errs []error
 	if f.store != nil {

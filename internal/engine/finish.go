@@ -22,7 +22,9 @@ type unfinished struct {
 	epoch      int             // of the body's finishing
 	after      <-chan struct{} // closed when the checkpoint before it is finished
 	done       chan struct{}
-	async      bool // nobody waits for the outcome
+	async      bool   // nobody waits for the outcome
+	keep       bool   // it is to be durable
+	since      string // the checkpoint that the body descended from
 }
 
 // mostUnfinished is how many checkpoints of one body may be unfinished. The
@@ -110,13 +112,19 @@ func (e *Engine) finish(b *box, u *unfinished) {
 	}
 	u.steps.last = time.Now()
 	err := u.zygotes()
+	if err == nil {
+		c.changes = changesOf(u.capture, u.since)
+	}
 	u.capture.Close()
 	e.family.arenas.give(u.arena)
 	u.steps.done("zygotes")
 	if err == nil {
 		c.ready(u.steps)
-		if b.tree.At() == c.snapshot {
-			e.standbys.moved(b, c.snapshot, b.tree.Parent(c.snapshot))
+		if b.tree.At() == c.id {
+			e.standbys.moved(b, c.id, b.tree.Parent(c.id))
+		}
+		if u.keep {
+			e.keep(b, c)
 		}
 		return
 	}
@@ -125,11 +133,11 @@ func (e *Engine) finish(b *box, u *unfinished) {
 		f.fail()
 	}
 	c.fail(err)
-	if err := b.tree.Remove(c.snapshot); err != nil && !fault.Is(err, fault.NotFound) {
-		e.log.Error("remove a failed checkpoint", "checkpoint", c.snapshot, "error", err)
+	if err := b.tree.Remove(c.id); err != nil && !fault.Is(err, fault.NotFound) {
+		e.log.Error("remove a failed checkpoint", "checkpoint", c.id, "error", err)
 	}
 	if u.async {
-		e.events.CheckpointFailed(control.CheckpointFailed{Sandbox: b.id, Checkpoint: c.snapshot, Reason: err.Error()})
+		e.events.CheckpointFailed(control.CheckpointFailed{Sandbox: b.id, Checkpoint: c.id, Reason: err.Error()})
 	}
 }
 
@@ -140,4 +148,23 @@ func (u *unfinished) zygotes() (err error) {
 	}
 	u.checkpoint.zygotes, err = u.body.updateZygotes(u.capture, u.checkpoint.snapshot)
 	return errors.Join(err, failZygotes.Hit())
+}
+
+// keep has a checkpoint made durable, in the background. One that is, or is
+// about to be, is left alone.
+func (e *Engine) keep(b *box, c *checkpoint) {
+	c.mu.Lock()
+	if c.keeping != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.keeping = make(chan struct{})
+	c.report.Durable = control.DurablePending
+	c.mu.Unlock()
+	_, release, err := b.tree.Use(c.id)
+	if err != nil { // removed meanwhile
+		c.kept(control.DurableFailed, "it was removed", 0)
+		return
+	}
+	e.keeper.add(b, c, release)
 }

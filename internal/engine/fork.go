@@ -26,9 +26,10 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 		return control.ForkReply{}, err
 	}
 	defer release()
-	if err := n.Data.await(); err != nil {
+	if err := n.Data.acquire(ctx); err != nil {
 		return control.ForkReply{}, err
 	}
+	defer n.Data.release()
 	defer e.standbys.engage()()
 	out := control.ForkReply{Sandboxes: make([]control.Sandbox, len(r.Sandboxes)), ElapsedNS: make([]int64, len(r.Sandboxes))}
 	errs := make([]error, len(r.Sandboxes))

@@ -20,6 +20,10 @@ func (e *Engine) Diff(ctx context.Context, r control.DiffRequest) (control.DiffR
 		return control.DiffReply{}, err
 	}
 	defer release()
+	if err := from.Data.acquire(ctx); err != nil {
+		return control.DiffReply{}, err
+	}
+	defer from.Data.release()
 	var to string
 	if r.To != "" {
 		n, release, err := b.tree.Use(r.To)
@@ -27,6 +31,10 @@ func (e *Engine) Diff(ctx context.Context, r control.DiffRequest) (control.DiffR
 			return control.DiffReply{}, err
 		}
 		defer release()
+		if err := n.Data.acquire(ctx); err != nil {
+			return control.DiffReply{}, err
+		}
+		defer n.Data.release()
 		to = n.Data.snapshot
 	} else {
 		b.mu.RLock()

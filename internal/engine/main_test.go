@@ -102,6 +102,8 @@ func check(t testing.TB, err error) {
 type host struct {
 	t      testing.TB
 	engine *engine.Engine
+	cfg    control.Config
+	pool   *pool.Pool
 	ended  chan control.Session
 	failed chan control.CheckpointFailed
 	ids    atomic.Int64
@@ -115,9 +117,9 @@ func newHost(t testing.TB, change ...func(*control.Config)) *host {
 	dir := t.TempDir()
 	mount := filepath.Join(dir, "pool")
 	check(t, os.Mkdir(mount, 0o755))
-	p, err := pool.Open(context.Background(), pool.Config{Path: filepath.Join(dir, "pool.img"), MountPoint: mount, Initial: 1 << 30})
-	check(t, err)
-	t.Cleanup(func() { check(t, p.Destroy()) })
+	h := &host{t: t, ended: make(chan control.Session, 1000), failed: make(chan control.CheckpointFailed, 100)}
+	h.openPool(dir, mount)
+	t.Cleanup(func() { check(t, h.pool.Destroy()) })
 	layout, err := cgroup.Detect()
 	check(t, err)
 	name := fmt.Sprintf("enginetest%d-%d", os.Getpid(), hosts.Add(1))
@@ -130,25 +132,50 @@ func newHost(t testing.TB, change ...func(*control.Config)) *host {
 		defer cancel()
 		check(t, parent.Remove(ctx))
 	})
-	h := &host{t: t, ended: make(chan control.Session, 1000), failed: make(chan control.CheckpointFailed, 100)}
-	cfg := control.Config{
+	h.cfg = control.Config{
 		Family: "family", Pool: mount, Layers: []string{lower}, CgroupParent: name, CgroupFamily: "family", IDBase: idBase,
 	}
 	for _, f := range change {
-		f(&cfg)
+		f(&h.cfg)
 	}
-	h.engine, err = engine.New(cfg, control.Events{
+	h.start()
+	t.Cleanup(h.stop)
+	return h
+}
+
+func (h *host) openPool(dir, mount string) {
+	h.t.Helper()
+	var err error
+	h.pool, err = pool.Open(background, pool.Config{Path: filepath.Join(dir, "pool.img"), MountPoint: mount, Initial: 1 << 30})
+	check(h.t, err)
+}
+
+func (h *host) start() {
+	h.t.Helper()
+	var err error
+	h.engine, err = engine.New(h.cfg, control.Events{
 		SessionEnded:     func(s control.Session) { h.ended <- s },
 		SandboxEnded:     func(control.SandboxEnded) {},
 		CheckpointFailed: func(c control.CheckpointFailed) { h.failed <- c },
+		CheckpointKept:   func(control.Checkpoint) {},
 	}, slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	check(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		check(t, h.engine.Close(ctx))
-	})
-	return h
+	check(h.t, err)
+}
+
+func (h *host) stop() {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(background, 30*time.Second)
+	defer cancel()
+	check(h.t, h.engine.Close(ctx))
+}
+
+// restart ends the engine, with its pool, and starts another one.
+func (h *host) restart() {
+	h.t.Helper()
+	h.stop()
+	check(h.t, h.pool.Destroy())
+	h.openPool(filepath.Dir(h.cfg.Pool), h.cfg.Pool)
+	h.start()
 }
 
 var background = context.Background()

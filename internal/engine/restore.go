@@ -67,6 +67,7 @@ func (e *Engine) restore(b *box, c *checkpoint, steps *stages, how *pace) (_ *re
 		return nil, err
 	}
 	steps.done("attach")
+	o.since = c.id
 	if err := failBooted.Hit(); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 
 // Rollback makes the sandbox's next incarnation from one of its checkpoints.
 // Until the new one stands complete, the old one goes on.
-func (e *Engine) Rollback(_ context.Context, r control.CheckpointRef) (control.Rebirth, []*os.File, error) {
+func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control.Rebirth, []*os.File, error) {
 	b, err := e.box(r.Sandbox)
 	if err != nil {
 		return control.Rebirth{}, nil, err
@@ -27,9 +27,10 @@ func (e *Engine) Rollback(_ context.Context, r control.CheckpointRef) (control.R
 		return control.Rebirth{}, nil, err
 	}
 	defer release()
-	if err := n.Data.await(); err != nil {
+	if err := n.Data.acquire(ctx); err != nil {
 		return control.Rebirth{}, nil, err
 	}
+	defer n.Data.release()
 	begin, steps := time.Now(), newStages()
 	defer e.standbys.engage()()
 	next := e.standbys.take(b, n.ID)
@@ -49,6 +50,7 @@ func (e *Engine) Rollback(_ context.Context, r control.CheckpointRef) (control.R
 	old := b.body
 	b.body = next.body
 	b.generation++
+	b.suspended = ""
 	b.tree.MoveTo(n.ID)
 	files, err := e.install(b, next)
 	elapsed := time.Since(begin)

@@ -27,6 +27,7 @@ type session struct {
 	guard guard    // of reading from the terminal
 	// stdinClosed is set in the records of a checkpoint.
 	stdinClosed bool
+	suspended   bool // its process has ended with a body that comes back
 }
 
 type inode struct{ dev, ino uint64 }
@@ -220,6 +221,19 @@ func (s *sessions) running(t *image.Tree) []*session {
 // inOrder orders sessions by their beginning.
 func inOrder(a, b control.Session) int {
 	return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
+}
+
+// suspend closes the streams of those that run. They come back with the next
+// body.
+func (s *sessions) suspend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.all {
+		if !x.Ended {
+			x.suspended = true
+		}
+		x.close()
+	}
 }
 
 // closeAll closes every session's streams.

@@ -3,11 +3,15 @@ package engine
 import (
 	"runtime/debug"
 	"sync"
+
+	worker "github.com/sandtree/sandtree/internal/worker/control"
 )
 
 // window keeps the garbage collector away while processes stand: a collection
-// that begins between stop and resume makes them stand tens of milliseconds.
+// that begins between stop and resume makes them stand tens of milliseconds. The
+// worker stands still meanwhile, too.
 type window struct {
+	gate *worker.Gate // nil: there is no worker
 	mu   sync.Mutex
 	open int
 	was  int
@@ -19,6 +23,9 @@ func (w *window) enter() {
 	defer w.mu.Unlock()
 	if w.open++; w.open == 1 {
 		w.was = debug.SetGCPercent(-1)
+		if w.gate != nil {
+			w.gate.Shut()
+		}
 	}
 }
 
@@ -26,6 +33,9 @@ func (w *window) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.open--; w.open == 0 {
+		if w.gate != nil {
+			w.gate.Open()
+		}
 		debug.SetGCPercent(w.was)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // makeDirectories makes the parts of the state directory, with their owners.
 func makeDirectories(l layout.Layout, nodeID uint32) error {
-	for _, dir := range []string{l.Pools(), l.Mounts(), filepath.Dir(l.PoolMount("x")), filepath.Dir(l.LayerMount("x")), filepath.Dir(l.AttachPoint("x"))} {
+	for _, dir := range []string{l.Pools(), l.Durable(), l.Mounts(), filepath.Dir(l.PoolMount("x")), filepath.Dir(l.LayerMount("x")), filepath.Dir(l.AttachPoint("x"))} {
 		if err := ownDirectory(dir, 0); err != nil {
 			return err
 		}

@@ -155,6 +155,10 @@ func (fs *families) finish(ctx context.Context, id string) error {
 	if err := fs.endSlot(s); err != nil {
 		return err
 	}
+	// Nothing of the family is left to come back from.
+	if err := os.RemoveAll(fs.host.layout.Repository(id)); err != nil {
+		return fault.New(fault.Internal, "delete the durable checkpoints of family %s: %w", id, err)
+	}
 	return fs.ids.Drop(id)
 }
 

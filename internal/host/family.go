@@ -44,6 +44,9 @@ type family struct {
 	group      *cgroup.Group
 	process    *child.Child
 	supervisor *supervisor.Client
+
+	// The worker may be another one from time to time, see worker.go.
+	workers *workers
 }
 
 // start makes a family. On error nothing of it is left.
@@ -76,6 +79,7 @@ func (fs *families) build(ctx context.Context, f *family, req control.EnsureFami
 		CgroupParent: l.Name,
 		CgroupFamily: f.id,
 		IDBase:       f.idBase,
+		Durable:      true,
 	}
 	for _, d := range f.layers {
 		if err := fs.layers.take(d); err != nil {
@@ -96,7 +100,11 @@ func (fs *families) build(ctx context.Context, f *family, req control.EnsureFami
 	if err := fs.startSupervisor(f, cfg); err != nil {
 		return err
 	}
-	return f.supervisor.Ready(ctx)
+	if err := f.supervisor.Ready(ctx); err != nil {
+		return err
+	}
+	f.workers = fs.startWorkers(f)
+	return nil
 }
 
 func (fs *families) openPool(ctx context.Context, f *family, limit int64) (err error) {
@@ -152,14 +160,14 @@ func (fs *families) startSupervisor(f *family, cfg supervisor.Config) error {
 }
 
 // configFile returns a file in memory with the configuration.
-func configFile(cfg supervisor.Config) (*os.File, error) {
+func configFile(cfg any) (*os.File, error) {
 	b, err := json.Marshal(cfg)
 	if err != nil {
-		return nil, fault.New(fault.Internal, "supervisor's configuration: %w", err)
+		return nil, fault.New(fault.Internal, "configuration: %w", err)
 	}
 	fd, err := unix.MemfdCreate("configuration", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fault.New(fault.Internal, "supervisor's configuration: %w", err)
+		return nil, fault.New(fault.Internal, "configuration: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "configuration")
 	if _, err = f.Write(b); err == nil {
@@ -167,7 +175,7 @@ func configFile(cfg supervisor.Config) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fault.New(fault.Internal, "supervisor's configuration: %w", err)
+		return nil, fault.New(fault.Internal, "configuration: %w", err)
 	}
 	return f, nil
 }
@@ -213,6 +221,9 @@ func (fs *families) clean(f *family) error {
 	if f.supervisor != nil {
 		f.supervisor.Close()
 	}
+	if f.workers != nil {
+		f.workers.stop()
+	}
 	if f.process != nil {
 		f.process.Signal(unix.SIGKILL)
 		<-f.process.Done()
@@ -237,6 +248,7 @@ func (fs *families) clean(f *family) error {
 
 // end ends a family in order.
 func (fs *families) end(f *family) error {
+	f.workers.stop()
 	f.supervisor.Close() // its sign to end
 	late := time.AfterFunc(stopWithin, func() { f.process.Signal(unix.SIGKILL) })
 	defer late.Stop()

@@ -21,6 +21,7 @@ import (
 	"github.com/sandtree/sandtree/internal/supervisor"
 	supervisorcontrol "github.com/sandtree/sandtree/internal/supervisor/control"
 	"github.com/sandtree/sandtree/internal/wire"
+	"github.com/sandtree/sandtree/internal/worker"
 )
 
 // The daemons of these tests are this program in another role: the real host
@@ -30,6 +31,7 @@ var roles = map[string]func() error{
 	"serve":      roleServe,
 	"node":       roleNode,
 	"supervisor": roleSupervisor,
+	"worker":     func() error { return worker.Main(context.Background(), logger()) },
 	"wait":       func() error { select {} },
 }
 
@@ -274,5 +276,7 @@ func (p *paper) List(context.Context) (supervisorcontrol.ListReply, error) {
 	defer p.mu.Unlock()
 	return p.list, nil
 }
+
+func (p *paper) UseWorker(context.Context, *os.File) error { return nil }
 
 func (p *paper) Close(context.Context) error { return nil }

@@ -28,7 +28,11 @@ import (
 // sessions are processes of this machine with real pipes and terminals. A
 // checkpoint remembers which sessions run; a rollback ends all of them and
 // starts those of the checkpoint again.
+//
+// It makes nothing durable: those verbs it does not have.
 type local struct {
+	supervisor.Engine
+
 	events control.Events
 	dir    string
 
@@ -50,8 +54,6 @@ type proc struct {
 	outer []*os.File // the ends that the node gets
 	quiet bool       // its end is no news
 }
-
-var _ supervisor.Engine = (*local)(nil)
 
 func newLocal(cfg control.Config, events control.Events, _ *slog.Logger) (supervisor.Engine, error) {
 	dir, err := os.MkdirTemp(cfg.Pool, cfg.Family+"-")

@@ -113,6 +113,13 @@ type Store interface {
 	// Release ends one Hold.
 	Release()
 
+	// Content opens the directory that holds what an upper or a snapshot has over the
+	// layers, in overlayfs's own format and with ids as they are inside. That of
+	// a snapshot is read, to keep it elsewhere; that of an upper which was just
+	// created, and was not mounted yet, may be filled with what was kept. The
+	// caller closes it.
+	Content(id string) (*os.File, error)
+
 	// Clone makes an upper from a snapshot.
 	Clone(snapshot, upper string, q Quota) error
 	// Remove deletes an upper or snapshot. It returns at once: the id is

@@ -65,6 +65,11 @@ func (c *clients) events() control.Events {
 			defer c.mu.Unlock()
 			c.tell(control.EventCheckpointFailed, e)
 		},
+		CheckpointKept: func(e control.Checkpoint) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.tell(control.EventCheckpointKept, e)
+		},
 	}
 }
 

@@ -29,9 +29,19 @@ type Engine interface {
 	Rollback(context.Context, control.CheckpointRef) (control.Rebirth, []*os.File, error)
 	Standby(context.Context, control.StandbyRequest) error
 	Fork(context.Context, control.ForkRequest) (control.ForkReply, error)
+	Kept(context.Context, control.CheckpointRef) (control.Checkpoint, error)
+	Suspend(context.Context, control.SuspendRequest) (control.Checkpoint, error)
+	Recover(context.Context, control.RecoverRequest) (control.RecoverReply, error)
+	Verify(context.Context, control.VerifyRequest) (control.VerifyReply, error)
+	// Export and Import get the files of their call.
+	Export(context.Context, control.ExportRequest, []*os.File) error
+	Import(context.Context, control.ImportRequest, []*os.File) (control.TreeReply, error)
 	Diff(context.Context, control.DiffRequest) (control.DiffReply, error)
 	Stats(context.Context, control.SandboxRequest) (control.Stats, error)
 	File(context.Context, control.FileRequest) (control.FileReply, []*os.File, error)
+
+	// UseWorker takes the socket of the family's worker.
+	UseWorker(context.Context, *os.File) error
 
 	// Close ends all incarnations. No other method runs or follows.
 	Close(context.Context) error

@@ -141,6 +141,15 @@ func (s *supervisor) hostVerbs() *wire.Mux {
 		})
 		return wire.None{}, nil, nil
 	})
+	wire.Handle(m, control.VerbWorker, func(ctx context.Context, _ wire.None, files []*os.File) (wire.None, []*os.File, error) {
+		if len(files) != 1 {
+			return wire.None{}, nil, fault.New(fault.Invalid, "a worker is one socket, not %d", len(files))
+		}
+		if err := s.awaitReady(ctx); err != nil {
+			return wire.None{}, nil, err
+		}
+		return wire.None{}, nil, s.engine.UseWorker(ctx, files[0])
+	})
 	return m
 }
 

@@ -39,6 +39,17 @@ func (s *supervisor) verbs() *wire.Mux {
 	files(m, control.VerbRollback, e.Rollback)
 	done(m, control.VerbStandby, e.Standby)
 	reply(m, control.VerbFork, e.Fork)
+	reply(m, control.VerbKept, e.Kept)
+	reply(m, control.VerbSuspend, e.Suspend)
+	reply(m, control.VerbRecover, e.Recover)
+	reply(m, control.VerbVerify, e.Verify)
+	wire.Handle(m, control.VerbExport, func(ctx context.Context, req control.ExportRequest, files []*os.File) (wire.None, []*os.File, error) {
+		return wire.None{}, nil, e.Export(ctx, req, files)
+	})
+	wire.Handle(m, control.VerbImport, func(ctx context.Context, req control.ImportRequest, files []*os.File) (control.TreeReply, []*os.File, error) {
+		t, err := e.Import(ctx, req, files)
+		return t, nil, err
+	})
 	reply(m, control.VerbDiff, e.Diff)
 	reply(m, control.VerbStats, e.Stats)
 	files(m, control.VerbFile, e.File)

@@ -46,13 +46,32 @@ func New[R Resource]() *Tree[R] { return &Tree[R]{nodes: map[string]*Node[R]{}} 
 func (t *Tree[R]) Add(id, name string, data R) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err := t.add(t.at, id, name, data); err != nil {
+		return err
+	}
+	t.at = id
+	return nil
+}
+
+// Restore puts a checkpoint below another one, or at the root if parent is
+// empty, and leaves the live state where it is. What has no checkpoint parent
+// in the tree is refused with NotFound.
+func (t *Tree[R]) Restore(parent, id, name string, data R) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if parent != "" && t.nodes[parent] == nil {
+		return fault.New(fault.NotFound, "there is no checkpoint %q", parent)
+	}
+	return t.add(parent, id, name, data)
+}
+
+func (t *Tree[R]) add(parent, id, name string, data R) error {
 	if err := t.free(id, name); err != nil {
 		return err
 	}
-	n := &Node[R]{ID: id, Name: name, Parent: t.at, Data: data}
+	n := &Node[R]{ID: id, Name: name, Parent: parent, Data: data}
 	t.nodes[id] = n
 	t.order = append(t.order, n)
-	t.at = id
 	return nil
 }
 

@@ -5,6 +5,7 @@
 //	STATE/held              held by the host and all that it starts
 //	STATE/families.json     which family has which range of user ids
 //	STATE/pools/F.img       the pool of a family: a btrfs in a file
+//	STATE/durable/F         its durable checkpoints
 //	STATE/mnt/pools/F       where it is mounted, in the daemon's mount namespace
 //	STATE/mnt/layers/DIGEST an EROFS layer, mounted there too
 //	STATE/images            content store of images     (the node's)
@@ -104,6 +105,12 @@ func (l Layout) Families() string { return filepath.Join(l.State, "families.json
 
 // Pools is the directory of the families' pool files.
 func (l Layout) Pools() string { return filepath.Join(l.State, "pools") }
+
+// Durable is the directory of the families' durable checkpoints.
+func (l Layout) Durable() string { return filepath.Join(l.State, "durable") }
+
+// Repository is where a family's durable checkpoints are.
+func (l Layout) Repository(family string) string { return filepath.Join(l.Durable(), family) }
 
 // Mounts is the directory below which pools and layers are mounted.
 func (l Layout) Mounts() string { return filepath.Join(l.State, "mnt") }

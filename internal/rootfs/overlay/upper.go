@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"errors"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -180,6 +181,20 @@ func (s *Store) openID(id string) (fd int, err error) {
 		return -1, fault.New(fault.NotFound, "no upper or snapshot %s", id)
 	}
 	return fd, err
+}
+
+// Content implements [rootfs.Store].
+func (s *Store) Content(id string) (*os.File, error) {
+	sub, err := s.openID(id)
+	if err != nil {
+		return nil, rootfs.Errorf("open the content of %s: %w", id, err)
+	}
+	defer unix.Close(sub)
+	fd, err := unix.Openat(sub, upperDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, rootfs.Errorf("open the content of %s: %w", id, err)
+	}
+	return os.NewFile(uintptr(fd), id), nil
 }
 
 // Snapshot implements [rootfs.Store].

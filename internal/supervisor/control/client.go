@@ -21,6 +21,7 @@ type Events struct {
 	SessionEnded     func(Session)
 	SandboxEnded     func(SandboxEnded)
 	CheckpointFailed func(CheckpointFailed)
+	CheckpointKept   func(Checkpoint)
 }
 
 // NewClient makes a client of a connected socket, which belongs to it from now
@@ -41,6 +42,8 @@ func (e Events) handle(ev wire.Event) {
 		pass(ev, e.SandboxEnded)
 	case EventCheckpointFailed:
 		pass(ev, e.CheckpointFailed)
+	case EventCheckpointKept:
+		pass(ev, e.CheckpointKept)
 	}
 }
 
@@ -179,6 +182,48 @@ func (c *Client) File(ctx context.Context, req FileRequest) (FileReply, *os.File
 		return reply, nil, nil
 	}
 	return reply, files[0], nil
+}
+
+// Kept waits until a checkpoint is durable, or cannot be. One that was not meant
+// to be is made so.
+func (c *Client) Kept(ctx context.Context, ref CheckpointRef) (Checkpoint, error) {
+	return call[Checkpoint](ctx, c, VerbKept, ref)
+}
+
+// Suspend takes a checkpoint and ends the body.
+func (c *Client) Suspend(ctx context.Context, req SuspendRequest) (Checkpoint, error) {
+	return call[Checkpoint](ctx, c, VerbSuspend, req)
+}
+
+// Recover makes sandboxes known that an earlier supervisor had.
+func (c *Client) Recover(ctx context.Context, req RecoverRequest) (RecoverReply, error) {
+	return call[RecoverReply](ctx, c, VerbRecover, req)
+}
+
+// Verify reads durable checkpoints and compares every checksum.
+func (c *Client) Verify(ctx context.Context, req VerifyRequest) (VerifyReply, error) {
+	return call[VerifyReply](ctx, c, VerbVerify, req)
+}
+
+// Export writes durable checkpoints to a file, which stays the caller's.
+func (c *Client) Export(ctx context.Context, req ExportRequest, to *os.File) error {
+	_, files, err := wire.Call[wire.None](ctx, c.Conn, VerbExport, req, to)
+	closeAll(files)
+	return err
+}
+
+// Import makes a sandbox of an exported file, which stays the caller's.
+func (c *Client) Import(ctx context.Context, req ImportRequest, from *os.File) (TreeReply, error) {
+	r, files, err := wire.Call[TreeReply](ctx, c.Conn, VerbImport, req, from)
+	closeAll(files)
+	return r, err
+}
+
+// Worker hands the supervisor its worker's socket, which stays the caller's.
+// For the host.
+func (c *Client) Worker(ctx context.Context, socket *os.File) error {
+	_, _, err := wire.Call[wire.None](ctx, c.Conn, VerbWorker, wire.None{}, socket)
+	return err
 }
 
 // Ready waits until the supervisor's engine runs. For the host.

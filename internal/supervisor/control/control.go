@@ -29,6 +29,12 @@ const (
 	VerbFork             = "fork"              // ForkRequest → ForkReply; sessions of the copies are fetched with adopt
 	VerbDiff             = "diff"              // DiffRequest → DiffReply
 	VerbStats            = "stats"             // SandboxRequest → Stats
+	VerbKept             = "kept"              // CheckpointRef → Checkpoint, when it is durable or cannot be
+	VerbSuspend          = "suspend"           // SuspendRequest → Checkpoint
+	VerbRecover          = "recover"           // RecoverRequest → RecoverReply
+	VerbVerify           = "verify"            // VerifyRequest → VerifyReply
+	VerbExport           = "export"            // ExportRequest, with a file that is written → nothing
+	VerbImport           = "import"            // ImportRequest, with a file that is read → TreeReply
 	VerbFile             = "file"              // FileRequest → FileReply, for open and create with one descriptor
 )
 
@@ -37,6 +43,7 @@ const (
 	EventSessionEnded     = "session_ended"     // Session
 	EventSandboxEnded     = "sandbox_ended"     // SandboxEnded
 	EventCheckpointFailed = "checkpoint_failed" // CheckpointFailed
+	EventCheckpointKept   = "checkpoint_kept"   // Checkpoint, whose durability has changed
 )
 
 // Resources bound one sandbox. Zero means no bound of its own.
@@ -73,9 +80,12 @@ type Sandbox struct {
 	Generation uint64 `json:"generation"`
 	// At is the checkpoint that the live state descends from; empty before
 	// the first one.
-	At       string    `json:"at,omitempty"`
-	Alive    bool      `json:"alive"`
-	Sessions []Session `json:"sessions,omitempty"`
+	At    string `json:"at,omitempty"`
+	Alive bool   `json:"alive"`
+	// Suspended is the checkpoint at which it was suspended. It has no body
+	// then; its sessions have not ended.
+	Suspended string    `json:"suspended,omitempty"`
+	Sessions  []Session `json:"sessions,omitempty"`
 }
 
 // ListReply is everything that a new node must know.
@@ -169,6 +179,8 @@ type CheckpointRequest struct {
 	// Async returns when the processes run again. The rest follows; if it
 	// fails, the checkpoint leaves the tree and [CheckpointFailed] is sent.
 	Async bool `json:"async,omitempty"`
+	// Keep makes it durable, in the background, if the supervisor has a worker.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // CheckpointFailed reports that a checkpoint which was taken could not be
@@ -184,7 +196,81 @@ type CheckpointFailed struct {
 const (
 	MemoryPending = "pending" // it is being finished: a rollback to it waits
 	MemoryReady   = "ready"   // it is held by processes
+	MemoryNone    = "none"    // it is on disk alone, and is read from there when it is needed
 )
+
+// Whether a checkpoint outlives its supervisor.
+const (
+	DurableNo      = ""        // it does not, and is not meant to
+	DurablePending = "pending" // it is being written
+	DurableYes     = "yes"
+	DurableFailed  = "failed" // it could not be written
+)
+
+// SuspendRequest takes a checkpoint of a live sandbox whose processes then do
+// not go on: it is durable when the reply comes, and the body is gone. A rollback
+// to it brings the sandbox back. After an error the sandbox goes on.
+//
+// Who reads the sessions' pipes must have stopped before: what is in them
+// belongs to the checkpoint.
+type SuspendRequest struct {
+	Sandbox    string `json:"sandbox"`
+	Checkpoint string `json:"checkpoint"`
+	// Unload leaves nothing of the sandbox in memory, not of its other durable
+	// checkpoints either. Else a finished body stands by.
+	Unload bool `json:"unload,omitempty"`
+}
+
+// RecoverRequest makes sandboxes known that an earlier supervisor had, without
+// bodies, from what is durable of their checkpoints. Durable checkpoints of sandboxes
+// that are neither here nor live are removed. One that exists already is left
+// as it is.
+type RecoverRequest struct {
+	Sandboxes []RecoverSandbox `json:"sandboxes"`
+}
+
+// RecoverSandbox is what the caller knows of a sandbox.
+type RecoverSandbox struct {
+	CreateRequest
+	Generation  uint64       `json:"generation"`
+	At          string       `json:"at"`
+	Checkpoints []Checkpoint `json:"checkpoints"` // parents before children
+}
+
+// RecoverReply has the tree of each sandbox, in order: the checkpoints that are durable.
+type RecoverReply struct {
+	Trees []TreeReply `json:"trees"`
+}
+
+// VerifyRequest names durable checkpoints that are to be read and compared; none
+// means all of the family.
+type VerifyRequest struct {
+	Checkpoints []string `json:"checkpoints,omitempty"`
+}
+
+// VerifyReply has what is broken; empty if nothing is.
+type VerifyReply struct {
+	Problems []Problem `json:"problems"`
+}
+
+// Problem is something broken in the durable form of a checkpoint.
+type Problem struct {
+	Checkpoint string `json:"checkpoint,omitempty"`
+	What       string `json:"what"`
+}
+
+// ExportRequest names durable checkpoints that are written to one file.
+type ExportRequest struct {
+	Checkpoints []string `json:"checkpoints"`
+}
+
+// ImportRequest makes a sandbox, without a body, from an exported file. Rename
+// gives a new id for each id in it, in the order of the file.
+type ImportRequest struct {
+	Sandbox string `json:"sandbox"`
+	// Checkpoints are new ids, as many as the file may have.
+	Checkpoints []string `json:"checkpoints"`
+}
 
 // CheckpointRef names a checkpoint by id, and the sandbox whose tree it is in
 // (or, for a rollback, the sandbox that is rolled back).
@@ -216,8 +302,13 @@ type Checkpoint struct {
 	FileBytes  int64 `json:"file_bytes"`
 	Processes  int   `json:"processes"`
 	Threads    int   `json:"threads"`
-	// Memory is where its memory is: MemoryPending, MemoryReady.
+	// Memory is where its memory is: MemoryPending, MemoryReady, MemoryNone.
 	Memory string `json:"memory,omitempty"`
+	// Durable says whether it outlives the supervisor, DurableReason why not,
+	// and DurableBytes what it added to the disk for that.
+	Durable       string `json:"durable,omitempty"`
+	DurableReason string `json:"durable_reason,omitempty"`
+	DurableBytes  int64  `json:"durable_bytes,omitempty"`
 	// StageNS says what the frozen time went to, by stage.
 	StageNS map[string]int64 `json:"stage_ns,omitempty"`
 }

@@ -9,6 +9,10 @@ const (
 	// VerbClient hands the supervisor one more client: nothing, with one
 	// connected unix stream socket → nothing.
 	VerbClient = "client"
+	// VerbWorker hands the supervisor the family's worker, the first and each
+	// one that takes the place of one that died: nothing, with one connected
+	// unix stream socket → nothing.
+	VerbWorker = "worker"
 )
 
 // Descriptors that a supervisor is started with.
@@ -39,6 +43,8 @@ type Config struct {
 	// IDBase is the host's user and group id of root inside; 65536 ids from
 	// it on are the family's.
 	IDBase uint32 `json:"id_base"`
+	// Durable is set if the host runs a worker for the family.
+	Durable bool `json:"durable,omitempty"`
 	// NoStandbys keeps no finished bodies ready for rollbacks: they take
 	// longer, and no memory beforehand.
 	NoStandbys bool `json:"no_standbys,omitempty"`

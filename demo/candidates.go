@@ -1,19 +1,18 @@
-package lab
+package main
 
-// Edit replaces a text that stands exactly once in a file of the project.
-type Edit struct {
+// edit replaces a text that stands exactly once in a file of the project.
+type edit struct {
 	Path string `json:"path"`
 	Old  string `json:"old"`
 	New  string `json:"new"`
 }
 
-// Candidate is a patch that somebody, or some model, proposes. Some are right,
+// candidate is a patch that somebody, or some model, proposes. Some are right,
 // some are parts of what is right, some need another one first, some are wrong.
-type Candidate struct {
-	Name  string
-	Edits []Edit
-	// Short says that it is also in the short form of the demo.
-	Short bool
+type candidate struct {
+	name  string
+	edits []edit
+	short bool // also in the short form of the demo
 }
 
 const (
@@ -28,23 +27,23 @@ const (
 const afterNotNull = `    (r'NOT\s+NULL\b', tokens.Keyword),
 `
 
-// Candidates are for release 0.5.0 of sqlparse. Release 0.5.1 fixed four bugs
+// candidates are for release 0.5.0 of sqlparse. Release 0.5.1 fixed four bugs
 // in it: comments took white space with them (issue 772), statements were
 // split inside CASE in BEGIN (784), white space stayed in groups (782), and
 // NULLS FIRST and LAST were not part of an order (532).
-var Candidates = []Candidate{
-	{"nulls-are-order", []Edit{{
+var candidates = []candidate{
+	{"nulls-are-order", []edit{{
 		keywords, `(r'NULLS\s+(FIRST|LAST)\b', tokens.Keyword),`, `(r'NULLS\s+(FIRST|LAST)\b', tokens.Keyword.Order),`,
 	}}, true},
-	{"order-takes-nulls", []Edit{{
+	{"order-takes-nulls", []edit{{
 		keywords, afterNotNull, afterNotNull + `    (r'(ASC|DESC)(\s+NULLS\s+(FIRST|LAST))?\b', tokens.Keyword.Order),
 `,
 	}}, true},
-	{"order-without-boundary", []Edit{{
+	{"order-without-boundary", []edit{{
 		keywords, afterNotNull, afterNotNull + `    (r'(ASC|DESC)', tokens.Keyword.Order),
 `,
 	}}, false},
-	{"split-remembers-case", []Edit{
+	{"split-remembers-case", []edit{
 		{splitter, `        self._is_create = False
 `, `        self._is_create = False
         self._in_case = False
@@ -65,14 +64,14 @@ var Candidates = []Candidate{
             return 1
 `},
 	}, true},
-	{"split-end-is-flat", []Edit{{
+	{"split-end-is-flat", []edit{{
 		splitter, `            self._begin_depth = max(0, self._begin_depth - 1)
             return -1
 `, `            self._begin_depth = max(0, self._begin_depth - 1)
             return 0
 `,
 	}}, true},
-	{"strip-inside-group", []Edit{{
+	{"strip-inside-group", []edit{{
 		filters, `            tlist.tokens.pop(-2)
         self._stripws_default(tlist)
 `, `            tlist.tokens.pop(-2)
@@ -82,7 +81,7 @@ var Candidates = []Candidate{
         self._stripws_default(tlist)
 `,
 	}}, true},
-	{"strip-inside-anything", []Edit{{
+	{"strip-inside-anything", []edit{{
 		filters, `            tlist.tokens.pop(-2)
         self._stripws_default(tlist)
 `, `            tlist.tokens.pop(-2)
@@ -91,7 +90,7 @@ var Candidates = []Candidate{
         self._stripws_default(tlist)
 `,
 	}}, false},
-	{"token-knows-newline", []Edit{
+	{"token-knows-newline", []edit{
 		{tokens, `                 'is_group', 'is_whitespace')
 `, `                 'is_group', 'is_whitespace', 'is_newline')
 `},
@@ -100,10 +99,10 @@ var Candidates = []Candidate{
         self.is_newline = self.ttype in T.Newline
 `},
 	}, true},
-	{"comment-ends-with-line", []Edit{{ // needs token-knows-newline
+	{"comment-ends-with-line", []edit{{ // needs token-knows-newline
 		grouping, `imt(tk, t=T.Comment) or tk.is_whitespace, idx=tidx)`, `imt(tk, t=T.Comment) or tk.is_newline, idx=tidx)`,
 	}}, true},
-	{"comment-takes-no-space", []Edit{{
+	{"comment-takes-no-space", []edit{{
 		grouping, `imt(tk, t=T.Comment) or tk.is_whitespace, idx=tidx)`, `imt(tk, t=T.Comment), idx=tidx)`,
 	}}, true},
 }

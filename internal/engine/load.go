@@ -1,0 +1,276 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/failpoint"
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/process"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/process/memory"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+	worker "github.com/sandtree/sandtree/internal/worker/control"
+)
+
+// The steps of reading a durable checkpoint that can be made to fail.
+var (
+	failLoadRead    = failpoint.New("engine.load.read")
+	failLoadFiles   = failpoint.New("engine.load.files")
+	failLoadZygotes = failpoint.New("engine.load.zygotes")
+)
+
+// acquire makes sure that the checkpoint is in memory, and keeps it there until
+// release is called. One that is on disk alone is read from there, once however
+// many ask for it.
+func (c *checkpoint) acquire(ctx context.Context) error {
+	if err := c.await(); err != nil {
+		return err
+	}
+	for {
+		c.use.RLock()
+		if c.tree != nil {
+			return nil
+		}
+		c.use.RUnlock()
+		if err := c.load(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *checkpoint) release() { c.use.RUnlock() }
+
+// load reads a checkpoint that is on disk alone.
+func (c *checkpoint) load(ctx context.Context) error {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if c.tree != nil {
+		return nil // another one was faster
+	}
+	w, err := c.family.keeper.worker(ctx)
+	if err == nil {
+		err = c.loadBy(ctx, w)
+	}
+	if err != nil {
+		return fault.New(fault.KindOf(err), "read checkpoint %s from disk: %w", c.id, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.Memory = control.MemoryReady
+	return nil
+}
+
+func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
+	s, err := w.Read(ctx, c.id)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if s.Pages != nil {
+			_ = s.Pages.Close()
+		}
+		for _, b := range s.State.Backings {
+			_ = b.File.Close()
+		}
+	}()
+	c.loads++
+	snapshot := fmt.Sprintf("%s.%d", c.id, c.loads) // an id is never used again
+	zygotes := map[int]*sharedZygote{}
+	c.shm = shmOf(s.State.Shm)
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, z := range zygotes {
+			z.release()
+		}
+		closeContent(s.Tree)
+		c.shm.close()
+		if e := c.family.store.Remove(snapshot); e != nil && !fault.Is(e, fault.NotFound) {
+			c.family.log.Error("remove the files of a checkpoint that could not be read", "checkpoint", c.id, "error", e)
+		}
+	}()
+	if s.Tree == nil {
+		return fault.New(fault.Invalid, "it has no processes")
+	}
+	shift(s.Tree, c.shm, s.State.IDBase, c.family.idBase)
+	if err := failLoadRead.Hit(); err != nil {
+		return err
+	}
+	if err := c.loadFiles(ctx, w, snapshot); err != nil {
+		return err
+	}
+	if err := failLoadFiles.Hit(); err != nil {
+		return err
+	}
+	if err := c.loadMemory(&s, snapshot, zygotes); err != nil {
+		return err
+	}
+	if err := failLoadZygotes.Hit(); err != nil {
+		return err
+	}
+	c.sessions = nil
+	for _, x := range s.State.Sessions {
+		c.sessions = append(c.sessions, &session{Session: x.Session, stdinClosed: x.StdinClosed})
+	}
+	c.snapshot, c.zygotes, c.tree = snapshot, zygotes, s.Tree
+	return nil
+}
+
+// loadFiles makes the snapshot anew.
+func (c *checkpoint) loadFiles(ctx context.Context, w *worker.Client, snapshot string) (err error) {
+	st, upper := c.family.store, snapshot+".new"
+	if err := st.CreateUpper(upper, c.quota); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Remove(upper)) }()
+	dir, err := st.Content(upper)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := w.Unpack(ctx, c.id, dir); err != nil {
+		return err
+	}
+	return st.Snapshot(upper, snapshot)
+}
+
+// loadMemory makes the zygotes anew.
+func (c *checkpoint) loadMemory(s *worker.Stored, snapshot string, zygotes map[int]*sharedZygote) error {
+	st, err := s.Pages.Stat()
+	if err != nil {
+		return err
+	}
+	var pages []byte
+	if st.Size() > 0 {
+		if pages, err = unix.Mmap(int(s.Pages.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED); err != nil {
+			return fmt.Errorf("map the pages: %w", err)
+		}
+		defer func() { _ = unix.Munmap(pages) }()
+	}
+	runs := map[int][]memory.Run{}
+	for _, r := range s.Runs {
+		if r.At < 0 || r.Len > uint64(len(pages)) || uint64(r.At) > uint64(len(pages))-r.Len {
+			return fault.New(fault.Invalid, "pages beyond the end")
+		}
+		runs[r.PID] = append(runs[r.PID], memory.Run{Start: r.Addr, End: r.Addr + r.Len, Data: pages[r.At : uint64(r.At)+r.Len]})
+	}
+	type key struct {
+		pid   int
+		start uint64
+	}
+	backings := map[key]*os.File{}
+	for _, b := range s.State.Backings {
+		backings[key{b.PID, b.Start}] = b.File
+	}
+	open := func(pid int, v *image.VMA) (int, error) {
+		if f := backings[key{pid, v.Start}]; f != nil {
+			return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		}
+		_, f, err := c.family.store.Resolve(snapshot, v.Path)
+		if err != nil {
+			return -1, fmt.Errorf("file mapped by process %d: %w", pid, err)
+		}
+		defer f.Close()
+		return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	for _, line := range process.Lineages(s.Tree) {
+		z, err := memory.NewZygote(c.family.seed.Server())
+		if err != nil {
+			return err
+		}
+		zygotes[line.Key] = share(z)
+		var deltas []*memory.Delta
+		for _, p := range line.Processes {
+			if p.State == image.Zombie {
+				continue
+			}
+			deltas = append(deltas, &memory.Delta{PID: p.PID, VMAs: p.Memory.VMAs, Runs: runs[p.PID], Full: true})
+		}
+		if err := z.Update(deltas, open); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unload leaves the checkpoint on disk alone, if it is there and nobody uses it.
+func (c *checkpoint) unload() bool {
+	if c.described().Durable != control.DurableYes || !c.use.TryLock() {
+		return false
+	}
+	defer c.use.Unlock()
+	if c.tree == nil {
+		return true
+	}
+	c.free()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.Memory = control.MemoryNone
+	return true
+}
+
+// shift renumbers owners, which a record has as the host had them that wrote
+// it.
+func shift(t *image.Tree, s *shm, from, to uint32) {
+	if from == to {
+		return
+	}
+	one := func(id *uint32) {
+		if *id >= from && *id-from < idsOfFamily {
+			*id = *id - from + to
+		}
+	}
+	for _, f := range t.Files {
+		one(&f.UID)
+		one(&f.GID)
+	}
+	for _, x := range t.Terminals {
+		one(&x.UID)
+		one(&x.GID)
+	}
+	for i := range s.entries {
+		one(&s.entries[i].stat.Uid)
+		one(&s.entries[i].stat.Gid)
+	}
+}
+
+// idsOfFamily is how many ids a family has.
+const idsOfFamily = 1 << 16
+
+// shmOf is /dev/shm as a record has it. It takes the files over.
+func shmOf(files []worker.ShmFile) *shm {
+	s := &shm{}
+	for _, f := range files {
+		e := shmEntry{path: f.Path, link: f.Link, first: f.First, data: -1}
+		e.stat.Mode, e.stat.Uid, e.stat.Gid, e.stat.Size = f.Mode, f.UID, f.GID, f.Size
+		if f.Data != nil {
+			if fd, err := unix.FcntlInt(f.Data.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+				e.data = fd
+			}
+			_ = f.Data.Close()
+		}
+		s.entries = append(s.entries, e)
+	}
+	return s
+}
+
+// closeContent closes what a tree has as files of memory.
+func closeContent(t *image.Tree) {
+	if t == nil {
+		return
+	}
+	for _, s := range t.Shared {
+		_ = s.Close()
+	}
+	for _, f := range t.Files {
+		if f.Blob != nil {
+			_ = f.Blob.Close()
+		}
+	}
+}

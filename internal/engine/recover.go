@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+	worker "github.com/sandtree/sandtree/internal/worker/control"
+)
+
+// Recover makes sandboxes of an earlier supervisor known, without bodies: a
+// rollback gives them one.
+func (e *Engine) Recover(ctx context.Context, r control.RecoverRequest) (control.RecoverReply, error) {
+	w, err := e.keeper.worker(ctx)
+	if err != nil {
+		return control.RecoverReply{}, err
+	}
+	l, err := w.List(ctx)
+	if err != nil {
+		return control.RecoverReply{}, err
+	}
+	there := map[string]int64{}
+	for _, i := range l.Records {
+		there[i.ID] = i.NewBytes
+	}
+	var out control.RecoverReply
+	wanted := map[string]bool{}
+	for _, sb := range r.Sandboxes {
+		t, err := e.recover(sb, there)
+		if err != nil {
+			return out, err
+		}
+		for _, c := range t.Checkpoints {
+			wanted[c.ID] = true
+		}
+		out.Trees = append(out.Trees, t)
+	}
+	for _, i := range l.Records {
+		if _, err := e.box(i.Sandbox); wanted[i.ID] || err == nil {
+			continue
+		}
+		// Its removal was asked for while nobody could carry it out.
+		if err := w.Remove(ctx, i.ID); err != nil && !fault.Is(err, fault.NotFound) {
+			e.log.Error("remove a durable checkpoint that nobody knows", "checkpoint", i.ID, "error", err)
+		}
+	}
+	return out, nil
+}
+
+// recover does so for one sandbox. there are the records, by id, with their
+// sizes.
+func (e *Engine) recover(r control.RecoverSandbox, there map[string]int64) (control.TreeReply, error) {
+	b, err := e.newBox(r.Sandbox, r.Hostname, r.Resources, r.Setuid)
+	if fault.Is(err, fault.Exists) {
+		return e.Tree(context.Background(), control.SandboxRequest{Sandbox: r.Sandbox})
+	}
+	if err != nil {
+		return control.TreeReply{}, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.generation = r.Generation
+	parents := map[string]string{}
+	for _, k := range r.Checkpoints {
+		parents[k.ID] = k.Parent
+	}
+	// The nearest ancestor that is there takes the place of one that is not.
+	nearest := func(id string) string {
+		for range len(r.Checkpoints) + 1 {
+			if _, ok := there[id]; ok || id == "" {
+				return id
+			}
+			id = parents[id]
+		}
+		return ""
+	}
+	for _, k := range r.Checkpoints {
+		size, ok := there[k.ID]
+		if !ok {
+			continue
+		}
+		k.Memory, k.Durable, k.DurableReason = control.MemoryNone, control.DurableYes, ""
+		if k.DurableBytes == 0 {
+			k.DurableBytes = size
+		}
+		if err := b.tree.Restore(nearest(k.Parent), k.ID, k.Name, onDisk(e.family, b, k)); err != nil {
+			return control.TreeReply{}, errors.Join(err, e.dropBox(b))
+		}
+	}
+	b.tree.MoveTo(nearest(r.At))
+	return e.Tree(context.Background(), control.SandboxRequest{Sandbox: b.id})
+}
+
+// Verify reads durable checkpoints and compares every checksum.
+func (e *Engine) Verify(ctx context.Context, r control.VerifyRequest) (control.VerifyReply, error) {
+	w, err := e.keeper.worker(ctx)
+	if err != nil {
+		return control.VerifyReply{}, err
+	}
+	problems, err := w.Verify(ctx, r.Checkpoints...)
+	out := control.VerifyReply{Problems: []control.Problem{}}
+	for _, p := range problems {
+		out.Problems = append(out.Problems, control.Problem{Checkpoint: p.Record, What: p.What})
+	}
+	return out, err
+}
+
+// Export writes durable checkpoints to a file.
+func (e *Engine) Export(ctx context.Context, r control.ExportRequest, files []*os.File) error {
+	if len(files) != 1 {
+		return fault.New(fault.Invalid, "an export goes to one descriptor, not %d", len(files))
+	}
+	w, err := e.keeper.worker(ctx)
+	if err != nil {
+		return err
+	}
+	return w.Export(ctx, files[0], r.Checkpoints...)
+}
+
+// UseWorker makes a worker the one that makes checkpoints durable. Its
+// connection belongs to the engine from now on.
+func (e *Engine) UseWorker(ctx context.Context, socket *os.File) error {
+	w, err := worker.NewClient(socket)
+	if err != nil {
+		return err
+	}
+	if err := w.Attach(ctx, e.family.window.gate); err != nil {
+		_ = w.Close()
+		return err
+	}
+	e.keeper.use(w)
+	return nil
+}
+
+// Kept waits until a checkpoint is durable, or cannot be.
+func (e *Engine) Kept(ctx context.Context, r control.CheckpointRef) (control.Checkpoint, error) {
+	b, err := e.box(r.Sandbox)
+	if err != nil {
+		return control.Checkpoint{}, err
+	}
+	n, release, err := b.tree.Use(r.Checkpoint)
+	if err != nil {
+		return control.Checkpoint{}, err
+	}
+	defer release()
+	c := n.Data
+	if err := c.await(); err != nil {
+		return control.Checkpoint{}, err
+	}
+	c.mu.Lock()
+	done := c.keeping
+	c.mu.Unlock()
+	if done == nil { // it was not meant to be: now it is
+		e.keep(b, c)
+		c.mu.Lock()
+		done = c.keeping
+		c.mu.Unlock()
+	}
+	select {
+	case <-done:
+		return e.report(b, n.ID)
+	case <-ctx.Done():
+		return control.Checkpoint{}, context.Cause(ctx)
+	}
+}
+
+// Import makes a sandbox, without a body, from an exported file.
+func (e *Engine) Import(ctx context.Context, r control.ImportRequest, files []*os.File) (control.TreeReply, error) {
+	return control.TreeReply{}, fault.New(fault.Unsupported, "import is not built yet")
+}

@@ -1,0 +1,79 @@
+package memory
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/pagemap"
+)
+
+// Window is a part of a process's address space and where it stands in a zygote.
+type Window struct {
+	Start, End uint64 // in the process
+	At         uint64 // of Start, in the zygote
+}
+
+// Windows are the parts that the zygote holds of a process, by address. What
+// lies in them stands at the same distance from each other there.
+func (z *Zygote) Windows(pid int) []Window {
+	var out []Window
+	for _, e := range z.layout.extents[pid] {
+		out = append(out, Window{e.start, e.end, e.at})
+	}
+	slices.SortFunc(out, func(a, b Window) int { return int(min(max(int64(a.Start)-int64(b.Start), -1), 1)) })
+	return out
+}
+
+// Own calls f for the runs of pages of a process that are its own: there, and
+// not a file's. Addresses are the process's, in ascending order within each
+// mapping.
+func (z *Zygote) Own(pid int, f func(start, end uint64)) error {
+	path := fmt.Sprintf("/proc/%d/pagemap", z.server.PID())
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	buf := make([]pagemap.Region, 1<<10)
+	for i := range z.vmas[pid] {
+		v := &z.vmas[pid][i]
+		at := z.layout.park(pid, v.Start)
+		for _, q := range []pagemap.Query{askPresent, askSwapped} {
+			e := pagemap.Scan(fd, at, at+v.Len(), q, buf, func(r pagemap.Region) { f(r.Start-at+v.Start, r.End-at+v.Start) })
+			if e != 0 {
+				return fmt.Errorf("look for the pages of process %d in its zygote: %w", pid, e)
+			}
+		}
+	}
+	return nil
+}
+
+// OpenMemory opens the zygote's memory, to be read at the addresses that
+// [Zygote.Windows] tells. Once the zygote has ended, nothing is read from it.
+func (z *Zygote) OpenMemory() (*os.File, error) {
+	return os.Open(fmt.Sprintf("/proc/%d/mem", z.server.PID()))
+}
+
+// MappedFiles returns a function that opens the file which a private mapping of a
+// process shows at an address: a layer's or a snapshot's, or an anonymous copy
+// of one that no path led to.
+func (z *Zygote) MappedFiles() (open func(pid int, addr uint64) (*os.File, error), err error) {
+	text, err := readFile(z.server.PID(), "maps")
+	if err != nil {
+		return nil, err
+	}
+	vmas, err := ParseMaps(text)
+	if err != nil {
+		return nil, err
+	}
+	return func(pid int, addr uint64) (*os.File, error) {
+		v := Find(vmas, z.layout.park(pid, addr))
+		if v == nil {
+			return nil, fmt.Errorf("the zygote has no mapping for %#x of process %d", addr, pid)
+		}
+		return os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", z.server.PID(), v.Start, v.End))
+	}, nil
+}

@@ -1,0 +1,112 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/durable"
+	"github.com/sandtree/sandtree/internal/durable/machine"
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/wire"
+	"github.com/sandtree/sandtree/internal/worker/control"
+)
+
+// read reads a record but for its files, which unpack does. Pages go into one
+// file of memory that the supervisor maps.
+func (w *Worker) read(ctx context.Context, req control.RecordRequest, _ []*os.File) (none wire.None, files []*os.File, err error) {
+	var s control.Stored
+	defer func() {
+		closeTree(s.Tree)
+		closeState(&s.State)
+		if s.Pages != nil {
+			_ = s.Pages.Close()
+		}
+	}()
+	if err := w.readRecord(ctx, req.ID, &s); err != nil {
+		return none, nil, err
+	}
+	if err := failRead.Hit(); err != nil {
+		return none, nil, err
+	}
+	files, err = control.Pack(s)
+	return none, files, err
+}
+
+func (w *Worker) readRecord(ctx context.Context, id string, s *control.Stored) error {
+	r, err := w.repo.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	s.Info = r.Info()
+	here, err := machine.Here()
+	if err == nil {
+		err = s.Info.Machine.Check(here, machine.Options{})
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", id, err)
+	}
+	if s.Tree, err = r.Tree(ctx); err != nil {
+		return err
+	}
+	if s.Tree == nil {
+		return fault.New(fault.Invalid, "checkpoint %s has no processes", id)
+	}
+	if err := r.Section(ctx, control.Section, &s.State); err != nil {
+		return err
+	}
+	fd, err := unix.MemfdCreate("pages", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("memfd_create: %w", err)
+	}
+	s.Pages = os.NewFile(uintptr(fd), "pages")
+	at := int64(0)
+	for _, pid := range r.PIDs() {
+		err := r.Pages(ctx, pid, func(run durable.Run) error {
+			if run.Data != nil {
+				if _, err := s.Pages.WriteAt(run.Data, at); err != nil {
+					return fmt.Errorf("write pages into memory: %w", err)
+				}
+			}
+			s.Runs = append(s.Runs, control.Run{PID: pid, Addr: run.Addr, Len: run.Len, At: at})
+			at += int64(run.Len) //nolint:gosec // fits into an address space
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.Pages.Truncate(at)
+}
+
+// closeTree closes the files of a tree that belong to it.
+func closeTree(t *image.Tree) {
+	if t == nil {
+		return
+	}
+	for _, s := range t.Shared {
+		_ = s.Close()
+	}
+	for _, f := range t.Files {
+		if f.Blob != nil && f.Blob.File != nil {
+			_ = f.Blob.Close()
+		}
+	}
+}
+
+func closeState(s *control.State) {
+	for _, f := range s.Shm {
+		if f.Data != nil {
+			_ = f.Data.Close()
+		}
+	}
+	for _, b := range s.Backings {
+		if b.File != nil {
+			_ = b.File.Close()
+		}
+	}
+}
