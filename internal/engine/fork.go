@@ -31,7 +31,7 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 	}
 	defer n.Data.release()
 	defer e.standbys.engage()()
-	out := control.ForkReply{Sandboxes: make([]control.Sandbox, len(r.Sandboxes)), ElapsedNS: make([]int64, len(r.Sandboxes))}
+	out := control.ForkReply{Checkpoint: describe(*n), Sandboxes: make([]control.Sandbox, len(r.Sandboxes)), ElapsedNS: make([]int64, len(r.Sandboxes))}
 	errs := make([]error, len(r.Sandboxes))
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, runtime.NumCPU()) // more at once would only wait for each other

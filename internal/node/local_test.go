@@ -403,6 +403,11 @@ func (l *local) Fork(_ context.Context, req control.ForkRequest) (control.ForkRe
 	if err != nil {
 		return r, err
 	}
+	for _, c := range src.tree {
+		if c.ID == req.From.Checkpoint {
+			r.Checkpoint = c
+		}
+	}
 	for _, id := range req.Sandboxes {
 		b := l.newBox(id, src.Hostname)
 		if err := os.CopyFS(filepath.Join(l.dir, id), os.DirFS(filepath.Join(l.dir, src.ID))); err != nil {

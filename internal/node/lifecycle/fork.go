@@ -130,20 +130,6 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 		}
 		f.Sandboxes = append(f.Sandboxes, rec)
 	}
-	f.Checkpoint, err = s.describe(ctx, client, c)
-	return f, err
-}
-
-// describe finds what a supervisor knows of a checkpoint.
-func (s *Sandboxes) describe(ctx context.Context, client *control.Client, c store.Checkpoint) (control.Checkpoint, error) {
-	t, err := client.Tree(ctx, c.Sandbox)
-	if err != nil {
-		return control.Checkpoint{}, err
-	}
-	for _, k := range t.Checkpoints {
-		if k.ID == c.ID {
-			return k, nil
-		}
-	}
-	return control.Checkpoint{ID: c.ID, Name: c.Name, Sandbox: c.Sandbox, Created: c.Created}, nil
+	f.Checkpoint = r.Checkpoint
+	return f, nil
 }

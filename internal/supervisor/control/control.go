@@ -338,10 +338,11 @@ type ForkRequest struct {
 	Hostnames []string `json:"hostnames"`
 }
 
-// ForkReply lists the copies. ElapsedNS is the time of each.
+// ForkReply lists the copies of a checkpoint. ElapsedNS is the time of each.
 type ForkReply struct {
-	Sandboxes []Sandbox `json:"sandboxes"`
-	ElapsedNS []int64   `json:"elapsed_ns"`
+	Checkpoint Checkpoint `json:"checkpoint"`
+	Sandboxes  []Sandbox  `json:"sandboxes"`
+	ElapsedNS  []int64    `json:"elapsed_ns"`
 }
 
 // DiffRequest compares the files of two checkpoints of one tree; an empty To
