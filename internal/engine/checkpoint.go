@@ -167,18 +167,14 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoin
 		if revoke, err := o.inc.Cgroup().AllowRealtime(cgroup.RealtimeBudget); err == nil {
 			defer func() { _ = revoke() }()
 		}
-		letRead, err := b.sessions.holdTerminals()
-		if err != nil {
-			return err
+		for try := 0; ; try++ {
+			f.capture, err = e.attempt(b, o, c, f.arena, steps, stay)
+			if try == len(pauses) || !fault.Passes(err) {
+				return err
+			}
+			time.Sleep(pauses[try]) // the processes go on meanwhile
+			clear(steps.ns)
 		}
-		e.family.window.enter()
-		err = urgent(func() (err error) {
-			f.capture, err = e.stand(b, o, c, f.arena, steps, stay)
-			return err
-		})
-		e.family.window.leave()
-		letRead()
-		return err
 	})
 	if err == nil {
 		if err = failResumed.Hit(); err != nil && stay {
@@ -201,6 +197,30 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoin
 	return c, f, nil
 }
 
+// attempt is one try.
+func (e *Engine) attempt(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages, stay bool) (capture *process.Capture, err error) {
+	letRead, err := b.sessions.holdTerminals()
+	if err != nil {
+		return nil, err
+	}
+	defer letRead()
+	e.family.window.enter()
+	defer e.family.window.leave()
+	err = urgent(func() (err error) {
+		capture, err = e.stand(b, o, c, arena, steps, stay)
+		return err
+	})
+	return capture, err
+}
+
+// pauses are how long the processes go on before a checkpoint is tried again
+// that was refused over something of the moment: unread events, a process that
+// is ending.
+var pauses = [...]time.Duration{
+	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond,
+	50 * time.Millisecond, 100 * time.Millisecond,
+}
+
 // stand is the frozen window: everything between stop and resume. With stay,
 // nothing resumes that was captured.
 func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages, stay bool) (_ *process.Capture, err error) {
@@ -210,13 +230,14 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 		return nil, err
 	}
 	steps.done("stop")
+	captured := false
 	defer func() {
 		if err != nil || !stay {
 			if e := o.live.Resume(); err == nil {
 				err = e
 			}
 		}
-		if err != nil {
+		if err != nil && captured {
 			o.live.Discard()
 		}
 		c.report.FrozenNS = time.Since(begin).Nanoseconds()
@@ -227,7 +248,9 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	}
 	snapshot := make(chan error, 1)
 	begun := false
-	capture, err := o.live.Capture(b.sessions.env(o.root), arena, func() {
+	env := b.sessions.env(o.root)
+	env.PathOf = func(typ int32, handle []byte) (string, error) { return e.family.store.PathOf(o.upper, typ, handle) }
+	capture, err := o.live.Capture(env, arena, func() {
 		begun = true
 		go func() {
 			snapshot <- urgent(func() error {
@@ -235,6 +258,7 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 			})
 		}()
 	})
+	captured = err == nil
 	if err == nil {
 		err = failCaptured.Hit()
 	}

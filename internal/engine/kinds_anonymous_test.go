@@ -211,6 +211,52 @@ new = create(1); assert new not in (far, often, silent, unset, cpu, own), new
 	}})
 }
 
+func TestKindsOfWatches(t *testing.T) {
+	playAll(t, []scene{{
+		name: "inotify",
+		setup: `
+os.makedirs('/root/d/sub'); open('/root/d/file', 'w').write('x'); open('/dev/shm/f', 'w').close()
+f = call(libc.inotify_init1, 0o4000)
+M = 0x2 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 # modify, moved, created, deleted, itself deleted
+def add(p, mask=M): return call(libc.inotify_add_watch, f, p.encode(), mask)
+gone = add('/usr/lib')
+wds = [add(p) for p in ('/root/d', '/root/d/sub', '/root/d/file', '/usr/bin', '/etc/passwd', '/', '/dev/shm')]; once = add('/etc', M | 0x80000000 | 0x04000000)
+call(libc.inotify_rm_watch, f, gone)
+def events():
+    try: b = os.read(f, 65536)
+    except BlockingIOError: return []
+    out = []
+    while b:
+        wd, mask, cookie, n = struct.unpack('iIII', b[:16]); out.append((wd, mask, b[16:16 + n].rstrip(b'\0').decode())); b = b[16 + n:]
+    return out
+events()
+e = select.epoll(); e.register(f, select.EPOLLIN)
+def facts(): return sorted(l.split(' fhandle')[0].split(' sdev')[0] + l.split(' mask')[1].split(' f')[0] for l in open('/proc/self/fdinfo/%d' % f) if l.startswith('inotify'))
+was = facts()
+r, w = os.pipe(); r2, w2 = os.pipe()
+status = os.open('/proc/self/status', os.O_RDONLY)
+def kid():
+    os.read(r, 1); os.write(w2, repr(events()).encode() + os.pread(status, 5, 0)); time.sleep(1000)
+k = child(kid)
+`,
+		peek: `same(facts(), was); same((events(), e.poll(0)), ([], [])); same(os.pread(status, 5, 0), b'Name:')`,
+		check: `
+open('/root/d/sub/new', 'w').close(); same(events(), [(wds[1], 0x100, 'new')])
+open('/root/d/file', 'a').write('y'); same(events(), [(wds[0], 2, 'file'), (wds[2], 2, '')])
+os.mkdir('/usr/bin/made'); same(events(), [(wds[3], 0x40000100, 'made')])
+open('/etc/passwd', 'a').write('\n'); same(set(events()), {(once, 2, 'passwd'), (once, 0x8000, ''), (wds[4], 2, '')})
+os.rename('/root/d/sub/new', '/rootfile'); same(sorted((w, m) for w, m, _ in events()), sorted([(wds[1], 0x40), (wds[5], 0x80)]))
+os.unlink('/dev/shm/f'); same(events(), [(wds[6], 0x200, 'f')])
+n = add('/usr/lib'); assert n not in wds + [once], n
+open('/root/d/x', 'w').close(); same(e.poll(0), [(f, 1)])
+os.write(w, b'!'); same(os.read(r2, 1000).decode(), repr([(wds[0], 0x100, 'x')]) + 'Name:')
+`,
+		spoil: `
+os.kill(k, 9); os.waitpid(k, 0); import shutil; shutil.rmtree('/root/d'); events(); os.close(f)
+`,
+	}})
+}
+
 func TestKindsOfLocks(t *testing.T) {
 	playAll(t, []scene{
 		{

@@ -37,6 +37,8 @@ type Error struct {
 	Kind Kind
 	// Hint tells the user what to do about it; empty if there is nothing.
 	Hint string
+	// Passes is set if the cause is of the moment: the same may work soon.
+	Passes bool
 	// Err is the text and the cause.
 	Err error
 }
@@ -56,6 +58,29 @@ func (e *Error) WithHint(format string, a ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, a...)
 	return &c
+}
+
+// Passing returns a copy of the error whose cause is of the moment.
+func (e *Error) Passing() *Error {
+	c := *e
+	c.Passes = true
+	return &c
+}
+
+// Passes reports whether the cause of the outermost [Error] in err's chain that
+// has one is of the moment, so that the same may work soon.
+func Passes(err error) bool {
+	for err != nil {
+		var e *Error
+		if !errors.As(err, &e) {
+			return false
+		}
+		if e.Passes {
+			return true
+		}
+		err = e.Err
+	}
+	return false
 }
 
 // KindOf returns the kind of the outermost [Error] in err's chain, and

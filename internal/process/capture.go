@@ -58,18 +58,21 @@ func (l *Live) Prepare() {
 	}
 }
 
-// Capture reads everything, in the stopped tree. After an error, or if the
-// result comes to nothing, call [Live.Discard]: pages that it found changed
-// would be taken for unchanged by the next one. The tree is the same as before
-// in any case.
+// Capture reads everything, in the stopped tree. If the result comes to nothing,
+// call [Live.Discard]: pages that it found changed would be taken for unchanged
+// by the next one. The tree is the same as before in any case.
 //
 // Pages are copied into the arena, which the result refers to. From the call of
 // files on, which must not wait, files are neither opened nor looked at: a
 // snapshot of them can be taken beside.
 func (l *Live) Capture(env descriptor.Env, arena *memory.Arena, files func()) (*Capture, error) {
 	c := &Capture{Tree: &image.Tree{}, Deltas: map[int]*memory.Delta{}, backings: map[vmaKey]int{}}
+	l.scanned = false
 	if err := l.capture(c, env, arena, files); err != nil {
 		c.Discard()
+		if l.scanned { // refusals come before that
+			l.Discard()
+		}
 		return nil, err
 	}
 	return c, nil
@@ -170,6 +173,7 @@ func (l *Live) followLineages(c *Capture) {
 }
 
 func (l *Live) readMemory(c *Capture, arena *memory.Arena) error {
+	l.scanned = true
 	for _, p := range l.order {
 		d := &memory.Delta{}
 		if err := p.memory.Scan(d); err != nil {

@@ -49,6 +49,7 @@ type Live struct {
 	order   []*liveProcess // those of the current stop, by number inside
 	round   uint64         // of the current or last stop
 	stopped bool
+	scanned bool // the current or last capture looked at memory
 	alarm   *alarm
 	pin     pin
 

@@ -60,7 +60,7 @@ func (r *restore) complete(n *newProcess) error {
 	if err != nil {
 		return fmt.Errorf("pidfd: %w", err)
 	}
-	defer unix.Close(pidfd)
+	r.pidfds = append(r.pidfds, pidfd) // others may fetch what it opens
 	b := tracee.NewBatch()
 	in, err := r.files.Complete(b, descriptor.Completion{
 		Table: n.image.Descriptors, PIDFD: pidfd, Terminal: n.image.Terminal, Control: n.control,

@@ -104,7 +104,7 @@ func (l *Live) refuseShape() error {
 		parent := live[m.Parent]
 		if parent == nil {
 			return fault.New(fault.Uncapturable, "%s has a parent, process %d, that is ending", describe(p), m.Parent).
-				WithHint("try again")
+				WithHint("try again").Passing()
 		}
 		if parent.Session != m.Session {
 			return fault.New(fault.Uncapturable, "%s is in another session (%d) than its parent, process %d, and does not lead it",

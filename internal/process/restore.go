@@ -46,6 +46,7 @@ type restore struct {
 	traced  []int // everything that was ever traced here, in order
 	lines   []*Lineage
 	stages  RestoreStages
+	pidfds  []int // to be closed in the end
 }
 
 type sharedKey struct{ dev, ino uint64 }
@@ -136,10 +137,10 @@ func (r *restore) run() error {
 		{failSpawned, "clone", func() error { return eachLine(r.lines, r.meet) }},
 		{failGrown, "tree", func() error { return eachLine(r.lines, r.grow) }},
 		{failGroups, "", r.joinGroups},
-		{failMemory, "memory", func() error { return errors.Join(r.each(r.fill), r.files.Seal()) }},
+		{failMemory, "memory", r.fillAll},
 		{failSockets, "sockets", r.makeSockets},
 		{failInstalled, "", func() error { return r.each(r.install) }},
-		{failCompleted, "install", func() error { return errors.Join(r.each(r.complete), r.foregrounds()) }},
+		{failCompleted, "install", r.completeAll},
 		{failZombies, "", r.zombies},
 		{failStops, "", r.stops},
 		{failThreads, "", func() error { return r.each(r.makeThreads) }},
@@ -240,6 +241,7 @@ func reapTraced(tid int) {
 }
 
 func (r *restore) closeAll() {
+	closeFDs(r.pidfds)
 	if r.files != nil {
 		_ = r.files.Close()
 	}
@@ -278,6 +280,26 @@ func spareNumbers(t *image.Tree, count int) []int32 {
 		}
 	}
 	return spare
+}
+
+// fillAll gives all processes their memory.
+func (r *restore) fillAll() error {
+	if err := r.each(r.fill); err != nil {
+		return err
+	}
+	return r.files.Seal()
+}
+
+// completeAll gives all processes the descriptors that need the others.
+func (r *restore) completeAll() error {
+	err := r.each(r.complete)
+	if err == nil {
+		err = r.files.Finish()
+	}
+	if err == nil {
+		err = r.foregrounds()
+	}
+	return err
 }
 
 // exists reports whether a process of the tree has a number.

@@ -34,7 +34,7 @@ const (
 func (l *Live) listTimers(p *liveProcess) error {
 	p.image.POSIXTimers = nil
 	fd, err := unix.Openat(l.cfg.Proc, strconv.Itoa(p.pid)+"/timers", unix.O_RDONLY|unix.O_CLOEXEC, 0) // in numbers inside
-	if err == unix.ENOENT { // a kernel without them
+	if err == unix.ENOENT {                                                                            // a kernel without them
 		return nil
 	}
 	if err != nil {

@@ -143,6 +143,14 @@ type Store interface {
 	// at its end, is not followed. NotFound if there is none.
 	Resolve(snapshot, path string) (Location, *os.File, error)
 
+	// PathOf finds the path in an upper's root of the file that a handle of the
+	// root's file system stands for, as inotify(7) shows it in
+	// /proc/PID/fdinfo or name_to_handle_at(2) gives it. Below a directory that
+	// was renamed it may be the path that the file had before, or in a store
+	// of several layers that of another file: the caller looks whether the path
+	// shows the file. NotFound if it has no name.
+	PathOf(upper string, typ int32, handle []byte) (string, error)
+
 	// Diff lists the paths that differ from a to b, sorted; either may be a
 	// snapshot or an upper, whose state of now is meant.
 	Diff(ctx context.Context, a, b string) ([]Change, error)

@@ -12,7 +12,8 @@ import (
 
 // Completion says for which process calls are queued.
 type Completion struct {
-	Table    []image.Descriptor
+	Table []image.Descriptor
+	// PIDFD must stay open until [Opened.Finish].
 	PIDFD    int
 	Terminal int // index of its controlling terminal, or -1
 	Control  int // the number of its control socket, from [Opened.Install]

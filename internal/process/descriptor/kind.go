@@ -55,6 +55,7 @@ var kinds = []kind{
 	memfd{},
 	pidfd{},
 	socket{},
+	inotify{},
 }
 
 func kindOf(name image.FileKind) kind {

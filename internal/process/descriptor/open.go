@@ -126,6 +126,21 @@ func (o *Opened) Seal() error {
 	return nil
 }
 
+// Finish does what comes when all batches of [Opened.Complete] have run, whose
+// processes' pidfds must still be open: it adds the watches of inotify
+// instances.
+func (o *Opened) Finish() error {
+	for i, f := range o.files {
+		if f.Kind != image.Inotify {
+			continue
+		}
+		if err := o.watchFiles(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // shared returns the descriptor that stands for an object, which make makes
 // when it is first asked for.
 func (o *Opened) shared(f *image.File, make func(*image.File) (int, error)) (int, error) {

@@ -39,6 +39,9 @@ type Env struct {
 	// SessionPTY tells whether the terminal /dev/pts/N is a session's, with
 	// the session and this process's descriptor of the master.
 	SessionPTY func(n int) (id string, master int, ok bool)
+	// PathOf finds the path inside of the file that a handle stands for, of
+	// the file system of the root (see rootfs.Store). It may be nil.
+	PathOf func(typ int32, handle []byte) (string, error)
 	// Clocks are those inside.
 	Clocks Clocks
 	// Streams are the output pipes of sessions that run, and Terminals the N of

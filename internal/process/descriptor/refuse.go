@@ -10,7 +10,7 @@ import (
 
 // refuse says that a description cannot be captured: what it is, who has it
 // and what to do.
-func (c *Capturer) refuse(d *description, what, todo string) error {
+func (c *Capturer) refuse(d *description, what, todo string) *fault.Error {
 	p := &c.procs[d.proc]
 	if d.carried {
 		return fault.New(fault.Uncapturable, "process %d (%s) has %s on its way in the socket that is descriptor %d, which a checkpoint cannot keep",
@@ -47,7 +47,6 @@ func (c *Capturer) refuseUnknown(d *description) error {
 // anonymous are the names of anonymous inodes that are refused, as the link
 // in /proc/PID/fd shows them.
 var anonymous = map[string]string{
-	"inotify":            "an inotify instance",
 	"[fanotify]":         "a fanotify group",
 	"[pidfd]":            "a pidfd",
 	"[io_uring]":         "an io_uring",

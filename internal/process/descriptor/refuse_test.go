@@ -25,7 +25,6 @@ keep = []
 		{"udp", `put(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).detach())`, "a UDP socket"},
 		{"netlink", `put(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).detach())`, "a netlink socket"},
 		{"packet", `put(socket.socket(socket.AF_PACKET, socket.SOCK_RAW).detach())`, "a packet socket"},
-		{"inotify", `put(libc.inotify_init())`, "an inotify instance"},
 		{"memfd of huge pages", `put(os.memfd_create("huge", 4))`, "a memfd of huge pages"},
 		{"pidfd of a thread", `import threading; th = threading.Thread(target=signal.pause, daemon=True); th.start(); put(os.pidfd_open(th.native_id, os.O_EXCL))`, "a pidfd of thread"},
 		{"lease that is broken", `put(os.open("f", os.O_RDONLY | os.O_CREAT)); signal.signal(signal.SIGIO, signal.SIG_IGN); fcntl.fcntl(77, 1024, fcntl.F_RDLCK)

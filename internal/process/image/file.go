@@ -39,6 +39,7 @@ const (
 	Memfd     FileKind = "memfd"
 	PIDFD     FileKind = "pidfd"
 	Sockets   FileKind = "socket" // of the families that Socket.Domain may have
+	Inotify   FileKind = "inotify"
 )
 
 // File is an open file description. Which of the fields below mean something
@@ -93,6 +94,8 @@ type File struct {
 	Seals int
 	// PID is whom a pidfd refers to; 0 if it has ended and was reaped.
 	PID int
+	// Marks are an inotify instance's watches.
+	Marks []Mark
 	// Locks belong to the description: flock(2), F_OFD_SETLK, F_SETLEASE.
 	Locks []Lock
 	// Owner is who gets signals of the description (F_SETOWN, F_SETSIG).
@@ -105,6 +108,13 @@ type Watch struct {
 	File   int // index in Tree.Files
 	Events uint32
 	Data   uint64
+}
+
+// Mark is a watch of an inotify instance.
+type Mark struct {
+	Number int    // that inotify_add_watch(2) gave
+	Path   string // inside, of what is watched
+	Mask   uint32
 }
 
 // Timer is a timer of the kernel.

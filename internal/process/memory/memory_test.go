@@ -377,4 +377,3 @@ for line in sys.stdin:
 		g.step()
 	}
 }
-

@@ -54,6 +54,7 @@ func Run(t *testing.T, h Harness) {
 		{"Reopen", reopen},
 		{"Hold", hold},
 		{"Resolve", resolve},
+		{"Handles", handles},
 		{"MountsOfFiles", mountsOfFiles},
 		{"Diff", diff},
 		{"DiffRandom", diffRandom},
