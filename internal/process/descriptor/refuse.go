@@ -14,7 +14,7 @@ func (c *Capturer) refuse(d *description, what, todo string) *fault.Error {
 	p := &c.procs[d.proc]
 	if d.carried {
 		return fault.New(fault.Uncapturable, "process %d (%s) has %s on its way in the socket that is descriptor %d, which a checkpoint cannot keep",
-			p.PID, p.Comm, what, d.num).WithHint("let it receive that, then try again")
+			p.PID, p.Comm, what, d.num).WithHint("let it receive that, then try again").Passing()
 	}
 	return fault.New(fault.Uncapturable, "process %d (%s) has %s as descriptor %d, which a checkpoint cannot keep",
 		p.PID, p.Comm, what, d.num).WithHint("%s, then try again", todo)

@@ -130,7 +130,7 @@ func (unixFamily) waiting(c *Capturer, d *description, u *sockdiag.Unix) error {
 		// Sockets that are in no file wait to be accepted.
 		e := &c.unix[i]
 		if e.Inode == 0 && e.Unread > 0 && len(u.Waiting) > 0 && bytes.Equal(e.Name, u.Name) && e.FileInode == u.FileInode {
-			return c.refuse(d, "a listening unix socket with a connection that has unread data and was not accepted yet", "let it accept the connection")
+			return c.refuse(d, "a listening unix socket with a connection that has unread data and was not accepted yet", "let it accept the connection").Passing()
 		}
 	}
 	return nil
