@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandtree/sandtree/internal/durable/machine"
+	"github.com/sandtree/sandtree/internal/durable/pages"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
@@ -42,7 +43,7 @@ type Checkpoint struct {
 
 // Span is a range of addresses, from Start up to but not including End. Both
 // are multiples of the page size, 4096.
-type Span struct{ Start, End uint64 }
+type Span = pages.Span
 
 // Pages is the private memory of one process, told as the difference from the
 // parent's record. It is applied in the order of the fields: pages of the

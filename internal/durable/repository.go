@@ -1,10 +1,19 @@
 package durable
 
 import (
+	"cmp"
 	"context"
-	"io"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
 
+	"github.com/sandtree/sandtree/internal/durable/chunkstore"
+	"github.com/sandtree/sandtree/internal/durable/disk"
+	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
 )
 
@@ -16,102 +25,208 @@ type Options struct {
 
 // Repository is an open repository.
 type Repository struct {
-	dir string
-	log *slog.Logger
+	dir    string
+	log    *slog.Logger
+	chunks *chunkstore.Store
 }
 
+const (
+	recordsDir = "records"
+	formatFile = "format"
+	// formatText is what the format file of a repository of this version
+	// holds.
+	formatText = "sandtree repository 1\n"
+)
+
+var failRemoved = failpoint.New("durable.remove.removed")
+
 // Open opens the repository in a directory, making it if there is none. The
-// directory above must exist.
+// directory above must exist. A directory that is something else is refused.
 func Open(dir string, o Options) (*Repository, error) {
 	r := &Repository{dir: dir, log: o.Log}
 	if r.log == nil {
 		r.log = slog.Default()
 	}
+	if err := r.open(); err != nil {
+		return nil, disk.Errorf("open repository %s: %w", dir, err)
+	}
 	return r, nil
+}
+
+func (r *Repository) open() error {
+	err := os.Mkdir(r.dir, 0o700)
+	if err == nil {
+		err = disk.SyncDir(filepath.Dir(r.dir))
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	text, err := os.ReadFile(r.path(formatFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.create()
+	}
+	if err != nil {
+		return err
+	}
+	if string(text) != formatText {
+		return fault.New(fault.Unsupported, "it says %.80q of its format, where this version reads %q", text, formatText)
+	}
+	return r.openParts()
+}
+
+func (r *Repository) openParts() (err error) {
+	if err := os.Mkdir(r.path(recordsDir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	r.chunks, err = chunkstore.Open(r.dir)
+	return err
+}
+
+// create makes a repository. Its format file comes last, so that a directory
+// without one has nothing of worth.
+func (r *Repository) create() error {
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !slices.Contains([]string{recordsDir, "packs", "condemned", "leases", "tmp"}, e.Name()) {
+			return fault.New(fault.Invalid, "the directory has %q in it and is no repository", e.Name())
+		}
+	}
+	if err := r.openParts(); err != nil {
+		return err
+	}
+	l, err := r.chunks.Lease()
+	if err != nil {
+		return err
+	}
+	err = disk.WriteFile(r.chunks.Temp(l, "format"), r.path(formatFile), []byte(formatText))
+	if errors.Is(err, fs.ErrExist) { // another process was first
+		err = nil
+	}
+	return errors.Join(err, l.Release())
+}
+
+func (r *Repository) path(elem ...string) string {
+	return filepath.Join(append([]string{r.dir}, elem...)...)
 }
 
 // Close releases the repository's descriptors. Open records must be closed
 // before.
-func (r *Repository) Close() error { return nil }
+func (r *Repository) Close() error { return r.chunks.Close() }
 
-func notYet(what string) error { return fault.New(fault.Unsupported, "%s is not built yet", what) }
+// load reads a record.
+func (r *Repository) load(id string) (*record, error) {
+	if err := validID(id); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(r.path(recordsDir, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New(fault.NotFound, "there is no record %s", id)
+	}
+	if err != nil {
+		return nil, disk.Errorf("read record %s: %w", id, err)
+	}
+	defer f.Close()
+	b, err := readBounded(f, maxRecord+1024)
+	if err != nil {
+		return nil, disk.Errorf("read record %s: %w", id, err)
+	}
+	rec, err := decodeRecord(b)
+	if err == nil && rec.Info.ID != id {
+		err = fmt.Errorf("%w: it is of %s", errCorrupt, rec.Info.ID)
+	}
+	if err != nil {
+		return nil, disk.Errorf("read record %s: %w", id, err)
+	}
+	return rec, nil
+}
 
-// Write keeps a checkpoint. It returns when the record is durable. An id that
-// is taken is refused with Exists, a parent that is not there with NotFound
-// (write a full one then), a full disk with Exhausted; after an error nothing
-// of the checkpoint is left that counts.
-func (r *Repository) Write(ctx context.Context, c Checkpoint) (Info, error) {
-	return Info{}, notYet("write a record")
+// ids lists the names of all records, sorted.
+func (r *Repository) ids() ([]string, error) {
+	entries, err := os.ReadDir(r.path(recordsDir))
+	if err != nil {
+		return nil, disk.Errorf("list records: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if validID(e.Name()) == nil {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, nil
 }
 
 // List returns all records, parents before children, older before younger.
 // Records that cannot be read are in the joined error, beside the list of
 // those that can.
 func (r *Repository) List(ctx context.Context) ([]Info, error) {
-	return nil, notYet("list records")
+	ids, err := r.ids()
+	if err != nil {
+		return nil, err
+	}
+	var out []Info
+	var errs []error
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return nil, fault.New(fault.Canceled, "list records: %w", err)
+		}
+		switch rec, err := r.load(id); {
+		case err == nil:
+			out = append(out, rec.Info)
+		case !fault.Is(err, fault.NotFound): // that was removed just now
+			errs = append(errs, err)
+		}
+	}
+	return order(out), errors.Join(errs...)
+}
+
+// order sorts records: parents before children, else by age.
+func order(in []Info) []Info {
+	slices.SortStableFunc(in, func(a, b Info) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+	rest := make(map[string]Info, len(in))
+	for _, i := range in {
+		rest[i.ID] = i
+	}
+	out := make([]Info, 0, len(in))
+	for _, i := range in {
+		from := len(out)
+		for { // up to a root, or to what is out already; a circle ends there, too
+			if _, ok := rest[i.ID]; !ok {
+				break
+			}
+			delete(rest, i.ID)
+			out = append(out, i)
+			parent, ok := rest[i.Parent]
+			if !ok {
+				break
+			}
+			i = parent
+		}
+		slices.Reverse(out[from:])
+	}
+	return out
 }
 
 // Remove takes a record away, durably. Those that have it open go on reading.
 // Its space comes back by [Repository.Collect].
-func (r *Repository) Remove(id string) error { return notYet("remove a record") }
-
-// Collected says what [Repository.Collect] did.
-type Collected struct {
-	// Removed and Repacked count packs; Bytes is by how much the repository
-	// became smaller, Held what only leases still keep.
-	Removed, Repacked int
-	Bytes, Held       int64
-}
-
-// Collect frees chunks that no record refers to. It may run beside writes and
-// reads: what they rely on is kept until a later call. Only one runs at a time,
-// another is refused with Conflict.
-func (r *Repository) Collect(ctx context.Context) (Collected, error) {
-	return Collected{}, notYet("collect")
-}
-
-// Problem is something that [Repository.Verify] found broken.
-type Problem struct {
-	// Record is the record that needs it; empty if that is not known.
-	Record string
-	// What is the broken thing, with the reason.
-	What string
-}
-
-// Verify reads everything that a record refers to (all records, if none is
-// named), compares every checksum and follows every reference. It returns
-// what is broken; the error says why it could not go on.
-func (r *Repository) Verify(ctx context.Context, ids ...string) ([]Problem, error) {
-	return nil, notYet("verify")
-}
-
-// Export writes records, with all that they refer to, as one stream. Parents
-// that are not among them are not needed to import it.
-func (r *Repository) Export(ctx context.Context, w io.Writer, ids ...string) error {
-	return notYet("export")
-}
-
-// ImportOptions say what [Repository.Import] may take.
-type ImportOptions struct {
-	// OtherKernel takes records of another kernel release, if all that
-	// programs have of the kernel in their memory is the same on this one.
-	OtherKernel bool
-	// MaxBytes bounds the decompressed size of all chunks; 0 is 1 TiB.
-	MaxBytes int64
-	// Rename gives records other ids; nil keeps them. Parents are renamed
-	// with them.
-	Rename func(id string) string
-}
-
-// Import reads an export. The stream is taken for hostile: nothing of it is
-// kept unless all of it is right, and this machine can run it. The error of one
-// that cannot is Unsupported and names the difference. An id that is taken is
-// refused with Exists.
-func (r *Repository) Import(ctx context.Context, from io.Reader, o ImportOptions) ([]Info, error) {
-	return nil, notYet("import")
-}
-
-// VerifyExport is [Repository.Verify] for an export.
-func VerifyExport(ctx context.Context, from io.Reader) ([]Info, []Problem, error) {
-	return nil, nil, notYet("verify an export")
+func (r *Repository) Remove(id string) error {
+	if err := validID(id); err != nil {
+		return err
+	}
+	err := os.Remove(r.path(recordsDir, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.NotFound, "there is no record %s", id)
+	}
+	if err == nil {
+		err = failRemoved.Hit()
+	}
+	if err == nil {
+		err = disk.SyncDir(r.path(recordsDir))
+	}
+	if err != nil {
+		return disk.Errorf("remove record %s: %w", id, err)
+	}
+	return nil
 }

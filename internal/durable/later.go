@@ -1,0 +1,71 @@
+package durable
+
+import (
+	"context"
+	"io"
+
+	"github.com/sandtree/sandtree/internal/fault"
+)
+
+func notYet(what string) error { return fault.New(fault.Unsupported, "%s is not built yet", what) }
+
+// Collected says what [Repository.Collect] did.
+type Collected struct {
+	// Removed and Repacked count packs; Bytes is by how much the repository
+	// became smaller, Held what only leases still keep.
+	Removed, Repacked int
+	Bytes, Held       int64
+}
+
+// Collect frees chunks that no record refers to. It may run beside writes and
+// reads: what they rely on is kept until a later call. Only one runs at a time,
+// another is refused with Conflict.
+func (r *Repository) Collect(ctx context.Context) (Collected, error) {
+	return Collected{}, notYet("collect")
+}
+
+// Problem is something that [Repository.Verify] found broken.
+type Problem struct {
+	// Record is the record that needs it; empty if that is not known.
+	Record string
+	// What is the broken thing, with the reason.
+	What string
+}
+
+// Verify reads everything that a record refers to (all records, if none is
+// named), compares every checksum and follows every reference. It returns
+// what is broken; the error says why it could not go on.
+func (r *Repository) Verify(ctx context.Context, ids ...string) ([]Problem, error) {
+	return nil, notYet("verify")
+}
+
+// Export writes records, with all that they refer to, as one stream. Parents
+// that are not among them are not needed to import it.
+func (r *Repository) Export(ctx context.Context, w io.Writer, ids ...string) error {
+	return notYet("export")
+}
+
+// ImportOptions say what [Repository.Import] may take.
+type ImportOptions struct {
+	// OtherKernel takes records of another kernel release, if all that
+	// programs have of the kernel in their memory is the same on this one.
+	OtherKernel bool
+	// MaxBytes bounds the decompressed size of all chunks; 0 is 1 TiB.
+	MaxBytes int64
+	// Rename gives records other ids; nil keeps them. Parents are renamed
+	// with them.
+	Rename func(id string) string
+}
+
+// Import reads an export. The stream is taken for hostile: nothing of it is
+// kept unless all of it is right, and this machine can run it. The error of one
+// that cannot is Unsupported and names the difference. An id that is taken is
+// refused with Exists.
+func (r *Repository) Import(ctx context.Context, from io.Reader, o ImportOptions) ([]Info, error) {
+	return nil, notYet("import")
+}
+
+// VerifyExport is [Repository.Verify] for an export.
+func VerifyExport(ctx context.Context, from io.Reader) ([]Info, []Problem, error) {
+	return nil, nil, notYet("verify an export")
+}
