@@ -24,7 +24,7 @@ kid = child(run); same(os.read(r, 1), b'!')
 		name, begin, end string
 		want             []string // all of which the message has
 	}{
-		{"listening TCP socket", `s = socket.create_server(('127.0.0.1', 0))`, `s.close()`, []string{"a TCP socket"}},
+		{"raw socket", `s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)`, `s.close()`, []string{"a raw IP socket"}},
 		{"UDP socket", `s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)`, `s.close()`, []string{"a UDP socket"}},
 		{"netlink socket", `s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)`, `s.close()`, []string{"a netlink socket"}},
 		{"inotify with unread events", `f = call(libc.inotify_init); call(libc.inotify_add_watch, f, b'/root', 0x100); open('/root/made', 'w').close()`, `os.read(f, 1000); os.close(f)`, []string{"an inotify instance with events", "descriptor "}},

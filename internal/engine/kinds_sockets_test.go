@@ -69,5 +69,101 @@ same(asyncio.run_coroutine_threadsafe(twice(21), loop).result(10), 42)
 `,
 			spoil: `loop.call_soon_threadsafe(tick.cancel)`,
 		},
+		{
+			name: "unix servers with names, threads that wait in accept, and SO_PEERCRED",
+			setup: `
+import socketserver
+class Echo(socketserver.StreamRequestHandler):
+    def handle(self):
+        for line in self.rfile: self.wfile.write(line.upper()); self.wfile.flush()
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer): daemon_threads = True
+os.mkdir('/tmp/u'); os.chdir('/tmp/u')
+srv = Server('srv.sock', Echo); os.chmod('srv.sock', 0o660); os.chown('srv.sock', 33, 44)
+threading.Thread(target=srv.serve_forever, daemon=True).start()
+def dial(name):
+    s = socket.socket(socket.AF_UNIX); s.connect(name); return s
+def ask(s, m):
+    s.send(m + b'\n'); same(s.recv(100), m.upper() + b'\n')
+def other():
+    os.setgid(44); os.setuid(33); s = dial('/tmp/u/srv.sock'); ask(s, b'i am 33'); socket.send_fds(b, [b'x'], [s.fileno()]); time.sleep(1000)
+a, b = socket.socketpair()
+k = child(other); s2 = socket.socket(fileno=socket.recv_fds(a, 1, 1)[1][0])
+s1 = dial('srv.sock'); ask(s1, b'hello')
+l = socket.socket(socket.AF_UNIX); l.bind('\0waiting'); l.listen(0); w = dial('\0waiting')
+log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); log.bind('log'); out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); out.connect('log'); out.send(b'logged')
+`,
+			peek: `
+ask(s1, b'again'); ask(s2, b'and again')
+st = os.stat('srv.sock'); same((oct(st.st_mode), st.st_uid, st.st_gid), ('0o140660', 33, 44))
+same((s1.getpeername(), l.getsockname(), srv.socket.getsockname()), ('srv.sock', b'\0waiting', 'srv.sock'))
+same(struct.unpack('3i', s1.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)), (os.getpid(), 0, 0))
+same(log.recv(100, socket.MSG_PEEK), b'logged')
+`,
+			check: `
+ask(dial('srv.sock'), b'new'); ask(dial('/tmp/u/srv.sock'), b'newer')
+x = l.accept()[0]; w.send(b'w'); same(x.recv(9), b'w'); x.close(); same(w.recv(9), b'')
+same(log.recv(100), b'logged'); out.send(b'more'); same(log.recv(100), b'more')
+`,
+			spoil: `
+for f in ('srv.sock', 'log'):
+    try: os.unlink(f)
+    except OSError: pass
+s1.close(); os.kill(k, 9)
+`,
+		},
+		{
+			name: "TCP over IPv4 and IPv6: an HTTP server, keep-alive clients, data on its way, a backlog",
+			setup: `
+import http.server, http.client
+served = []
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_GET(self):
+        body = (self.path * 100).encode(); served.append(self.path)
+        self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers(); self.wfile.write(body)
+    def log_message(self, *a): pass
+class V6(http.server.ThreadingHTTPServer): address_family = socket.AF_INET6
+servers = [http.server.ThreadingHTTPServer(('127.0.0.1', 8080), Handler), V6(('::1', 8080), Handler)]
+for s in servers: threading.Thread(target=s.serve_forever, daemon=True).start()
+clients = [http.client.HTTPConnection(h, 8080) for h in ('127.0.0.1', '::1')]
+def get(c, path):
+    c.request('GET', path); r = c.getresponse(); same((r.status, r.read()), (200, (path * 100).encode()))
+for c in clients: get(c, '/first')
+socks = [c.sock for c in clients]
+l = socket.create_server(('127.0.0.1', 9000), backlog=5)
+def kid():
+    c = socket.create_connection(('127.0.0.1', 9000))
+    big = bytes(range(256)) * 40000; sent = 0
+    c.sendall(big); c.shutdown(socket.SHUT_WR)
+    os._exit(3 if c.recv(10) == b'thanks' else 4)
+k = child(kid); full = l.accept()[0]
+until(lambda: len(full.recv(100000, socket.MSG_PEEK)) > 30000, 'data')
+waiting = [socket.create_connection(('127.0.0.1', 9000)) for _ in range(3)]
+ep = select.epoll(); ep.register(full.fileno(), select.EPOLLIN); ep.register(l.fileno(), select.EPOLLIN)
+`,
+			peek: `
+for c in clients: get(c, '/again')
+same([c.sock for c in clients], socks)
+same(sorted(ep.poll(0)), sorted([(full.fileno(), select.EPOLLIN), (l.fileno(), select.EPOLLIN)]))
+`,
+			check: `
+for h in ('127.0.0.1', '::1'): get(http.client.HTTPConnection(h, 8080), '/new')
+got = b''
+while True:
+    d = full.recv(1 << 20)
+    if not d: break
+    got += d
+same(got == bytes(range(256)) * 40000, True); full.send(b'thanks'); same(os.waitpid(k, 0), (k, 3 << 8))
+accepted = [l.accept()[0] for _ in range(3)]
+for a in accepted: a.send(str(a.getpeername()[1]).encode())
+same([c.recv(10) for c in waiting], [str(c.getsockname()[1]).encode() for c in waiting])
+same(ep.poll(0), [(full.fileno(), select.EPOLLIN)])
+`,
+			spoil: `
+for c in clients: c.close()
+try: os.kill(k, 9)
+except OSError: pass
+`,
+		},
 	})
 }

@@ -25,10 +25,13 @@ type Capturer struct {
 	left         []*image.File // sessions' pipes that no process has any more
 	saved        int64         // bytes of content, deleted files' and pipes'
 
-	diag  *sockdiag.Conn // of the sandbox's network namespace
-	unix  []sockdiag.Unix
-	names []socketName
-	ids   *ids
+	diag   *sockdiag.Conn // of the sandbox's network namespace
+	unix   []sockdiag.Unix
+	names  []socketName
+	tcp    []sockdiag.Inet
+	queued []int        // of those, connections that wait in a socket that was examined
+	ends   map[ends]int // descriptions of connections
+	ids    *ids
 
 	numbers []int
 	text    []byte
@@ -98,6 +101,7 @@ func (c *Capturer) reset(in []Process, env Env) {
 	clear(c.objects)
 	clear(c.systems)
 	c.unix, c.names, c.ids = nil, nil, nil
+	c.tcp, c.queued, c.ends = nil, nil, nil
 }
 
 // Close gives back what is kept from one capture to the next.

@@ -31,9 +31,6 @@ var ipv4Options = []option{
 	{unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 4, true},
 	{unix.IPPROTO_IP, ipLocalPortRange, 4, true},
 	{unix.IPPROTO_IP, unix.IP_MINTTL, 4, false},
-	{unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, 4, false},
-	{unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 4, false},
-	{unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 4, false},
 }
 
 var ipv6Options = []option{
@@ -51,9 +48,20 @@ var ipv6Options = []option{
 	{unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 4, false},
 	{unix.IPPROTO_IPV6, unix.IPV6_AUTOFLOWLABEL, 4, false},
 	{unix.IPPROTO_IPV6, unix.IPV6_ADDR_PREFERENCES, 4, false},
-	{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 4, false},
-	{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 4, false},
-	{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 4, false},
+}
+
+// multicastOptions are of all but TCP.
+var multicastOptions = map[int][]option{
+	unix.AF_INET: {
+		{unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, 4, false},
+		{unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 4, false},
+		{unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 4, false},
+	},
+	unix.AF_INET6: {
+		{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 4, false},
+		{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 4, false},
+		{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 4, false},
+	},
 }
 
 var tcpOptions = []option{

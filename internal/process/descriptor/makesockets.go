@@ -42,7 +42,7 @@ func (o *Opened) MakeSockets(makers []Maker) error {
 		return err
 	}
 	w.ids = m
-	for _, step := range []func() error{w.makeUnix, w.fillQueues, w.finishSockets, w.release} {
+	for _, step := range []func() error{w.makeUnix, w.makeTCP, w.fillQueues, w.release, w.finishSockets} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -55,9 +55,10 @@ type workshop struct {
 	*Opened
 	workers []*worker
 	ids     *ids
-	have    map[int]*made // sockets in their makers, by file
-	gone    map[int]int   // our descriptors of other ends that were closed, by file of the one that is left
-	temps   []int         // our descriptors of others that are not needed in the end
+	have    map[int]*made   // sockets in their makers, by file
+	gone    map[int]int     // our descriptors of other ends that were closed, by file of the one that is left
+	ports   map[uint16]bool // that some TCP socket has
+	temps   []int           // our descriptors of others that are not needed in the end
 }
 
 // worker is a process that makes sockets.

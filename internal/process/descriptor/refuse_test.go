@@ -21,8 +21,11 @@ os.chdir("/tmp")
 keep = []
 `
 	tests := []struct{ name, script, want string }{
-		{"tcp", `put(socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach())`, "a TCP socket"},
 		{"udp", `put(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).detach())`, "a UDP socket"},
+		{"raw", `put(socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).detach())`, "a raw IP socket"},
+		{"waiting with data", `l = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(l.getsockname()); c.send(b"x"); put(l.detach())`, "a listening TCP socket with a connection that has unread data"},
+		{"waiting unix socket with data", `l = socket.socket(socket.AF_UNIX); l.bind("\0refused"); l.listen(); c = socket.socket(socket.AF_UNIX); c.connect("\0refused"); c.send(b"x"); put(l.detach())`, "a listening unix socket with a connection that has unread data"},
+		{"urgent data", `l = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(l.getsockname()); s = l.accept()[0]; c.send(b"x", socket.MSG_OOB); put(s.detach())`, "a TCP socket with unread urgent data"},
 		{"netlink", `put(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).detach())`, "a netlink socket"},
 		{"packet", `put(socket.socket(socket.AF_PACKET, socket.SOCK_RAW).detach())`, "a packet socket"},
 		{"memfd of huge pages", `put(os.memfd_create("huge", 4))`, "a memfd of huge pages"},
@@ -49,7 +52,7 @@ for i in range(1000): os.open("/", os.O_RDONLY)`, "has 1003 open descriptors"},
 if pid == 0: signal.pause()
 put(os.open("/proc/%d/stat" % pid, os.O_RDONLY)); os.kill(pid, 9); os.waitpid(pid, 0)`, "whose process or object has gone,"},
 		{"another opening of stderr", `put(os.open("/proc/self/fd/2", os.O_WRONLY))`, ""},
-		{"epoll of a socket", `import select; e = select.epoll(); s = socket.socket(); e.register(s.fileno(), 1); put(os.dup(e.fileno())); e.close(); fd = os.dup(s.fileno()); s.close()`, "a TCP socket"},
+		{"epoll of a socket", `import select; e = select.epoll(); s = socket.socket(); e.register(s.fileno(), 1); put(os.dup(e.fileno())); e.close(); fd = os.dup(s.fileno()); s.close()`, ""},
 	}
 	b := newBody(t)
 	for _, tt := range tests {

@@ -25,6 +25,9 @@ type family interface {
 	queue(c *Capturer, index int) error
 	// examine fills in the rest, or refuses.
 	examine(c *Capturer, d *description) error
+	// read reads what examine could not without changing the socket for a
+	// moment.
+	read(c *Capturer, d *description) error
 }
 
 // familyOf finds the family of a socket, nil for those that are refused.
@@ -32,6 +35,8 @@ func familyOf(s *image.Socket) family {
 	switch {
 	case s.Domain == unix.AF_UNIX:
 		return unixFamily{}
+	case isTCP(s):
+		return tcpFamily{}
 	}
 	return nil
 }
@@ -124,6 +129,10 @@ func (socket) examine(c *Capturer, d *description) error {
 		return c.socketError(d, fmt.Errorf("filter: %w", err))
 	}
 	return c.socketError(d, familyOf(s).examine(c, d))
+}
+
+func (socket) read(c *Capturer, d *description) error {
+	return c.socketError(d, familyOf(d.socket).read(c, d))
 }
 
 // open is not called: sockets are made by processes, see [Opened.MakeSockets].

@@ -214,6 +214,12 @@ func (w *workshop) finishSocket(file int, f *image.File) error {
 			return err
 		}
 	}
+	if gone, ok := w.gone[file]; ok && s.TCP != nil {
+		delete(w.gone, file)
+		if err := finishTCP(fd, gone, s); err != nil {
+			return err
+		}
+	}
 	if err := setOptions(fd, s, false); err != nil {
 		return err
 	}

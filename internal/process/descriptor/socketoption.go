@@ -81,10 +81,13 @@ func optionsOf(t socketType) []option {
 		all = append(all, netlinkOptions...)
 	}
 	if t.domain == unix.AF_INET || t.domain == unix.AF_INET6 {
-		switch {
-		case t.typ == unix.SOCK_STREAM:
+		switch t.typ {
+		case unix.SOCK_STREAM:
 			all = append(all, tcpOptions...)
-		case t.protocol == unix.IPPROTO_UDP:
+		default:
+			all = append(all, multicastOptions[t.domain]...)
+		}
+		if t.protocol == unix.IPPROTO_UDP {
 			all = append(all, udpOptions...)
 		}
 	}
@@ -150,6 +153,9 @@ func setOptions(fd int, s *image.Socket, early bool) error {
 			v := &s.Options[i]
 			if o.early != early || v.Level != o.level || v.Name != o.name {
 				continue
+			}
+			if s.Remote != nil && v.Level == unix.IPPROTO_TCP && v.Name == unix.TCP_WINDOW_CLAMP {
+				continue // the kernel's own, of a connection
 			}
 			if err := restoreOption(fd, v); err != nil {
 				return fmt.Errorf("set option %d/%d of a socket: %w", v.Level, v.Name, err)

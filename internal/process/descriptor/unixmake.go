@@ -160,11 +160,9 @@ func (w *workshop) bindings() ([]*binding, error) {
 		}
 	}
 	// Those whose connections wait come last, in their order.
-	for i, f := range w.files {
+	for _, f := range w.files {
 		if s := f.Socket; s != nil && s.Unix != nil && s.State == stateListen {
-			if err := w.queueWaiting(named(s), i, s); err != nil {
-				return nil, err
-			}
+			w.queueWaiting(named(s), s)
 		}
 	}
 	all := lost
@@ -177,21 +175,11 @@ func (w *workshop) bindings() ([]*binding, error) {
 	return all, nil
 }
 
-func (w *workshop) queueWaiting(b *binding, file int, s *image.Socket) error {
+func (w *workshop) queueWaiting(b *binding, s *image.Socket) {
 	for _, at := range s.Waiting {
-		c := client{file: -1, leftOf: -1}
-		if at >= 0 {
-			c.from = w.have[at]
-			c.as = &image.Peer{UID: w.files[at].Socket.UID, GID: w.files[at].Socket.GID}
-		} else {
-			var err error
-			if c.from, err = w.holder(file).socket(s); err != nil {
-				return err
-			}
-		}
-		b.clients = append(b.clients, c)
+		as := &image.Peer{UID: w.files[at].Socket.UID, GID: w.files[at].Socket.GID}
+		b.clients = append(b.clients, client{from: w.have[at], as: as, file: -1, leftOf: -1})
 	}
-	return nil
 }
 
 // bind binds a name, lets its clients connect, and accepts them.

@@ -57,6 +57,8 @@ func (unixFamily) queue(c *Capturer, index int) error {
 	return err
 }
 
+func (unixFamily) read(*Capturer, *description) error { return nil }
+
 // unixOf is what the kernel lists of a unix socket. The list is had once for a
 // capture.
 func (c *Capturer) unixOf(d *description) (*sockdiag.Unix, error) {
@@ -109,7 +111,7 @@ func (unixFamily) urgent(c *Capturer, d *description) error {
 		return fmt.Errorf("poll: %w", err)
 	}
 	if p[0].Revents&unix.POLLPRI != 0 {
-		return c.refuse(d, "a unix socket with unread out-of-band data", "let it read that")
+		return c.refuse(d, "a unix socket with unread out-of-band data", "let it read that").Passing()
 	}
 	d.socket.Failed = p[0].Revents&unix.POLLERR != 0
 	return nil
@@ -118,20 +120,21 @@ func (unixFamily) urgent(c *Capturer, d *description) error {
 // waiting finds the clients that a listening socket has not accepted yet.
 func (unixFamily) waiting(c *Capturer, d *description, u *sockdiag.Unix) error {
 	for _, inode := range u.Waiting {
-		at := -1
-		if inode != 0 {
-			if at = c.socketOf(inode); at < 0 {
-				return c.refuse(d, "a listening unix socket to which somebody outside of the sandbox connects", "accept the connection")
-			}
+		if inode == 0 { // what it has sent cannot be seen
+			return c.refuse(d, "a listening unix socket with a connection that was not accepted yet and whose client has closed it", "let it accept the connection").Passing()
 		}
-		d.socket.Waiting = append(d.socket.Waiting, at)
-	}
-	for i := range c.unix {
-		// Sockets that are in no file wait to be accepted.
-		e := &c.unix[i]
-		if e.Inode == 0 && e.Unread > 0 && len(u.Waiting) > 0 && bytes.Equal(e.Name, u.Name) && e.FileInode == u.FileInode {
+		at := c.socketOf(inode)
+		if at < 0 {
+			return c.refuse(d, "a listening unix socket to which somebody outside of the sandbox connects", "let it accept the connection")
+		}
+		unread, err := unix.IoctlGetInt(c.descriptions[at].fd, unix.SIOCOUTQ)
+		if err != nil {
+			return fmt.Errorf("unread bytes of a connection that waits: %w", err)
+		}
+		if unread > 0 {
 			return c.refuse(d, "a listening unix socket with a connection that has unread data and was not accepted yet", "let it accept the connection").Passing()
 		}
+		d.socket.Waiting = append(d.socket.Waiting, at)
 	}
 	return nil
 }

@@ -23,14 +23,15 @@ type Socket struct {
 	Failed bool
 	// Backlog is a listening socket's.
 	Backlog int
-	// Waiting are the clients whose connections wait to be accepted, in order;
-	// -1 for one that was closed.
+	// Waiting are the clients whose connections wait to be accepted, in order
+	// where the kernel tells it; -1 for one that was closed.
 	Waiting []int
 	// Peer is the other end of a connection, -1 if there is none that a
 	// descriptor refers to. PeerGone: it was closed.
 	Peer     int
 	PeerGone bool
 	Unix     *UnixSocket
+	TCP      *TCPSocket
 }
 
 // SocketOption is an option that is not as in a new socket (getsockopt(2)).
@@ -86,4 +87,21 @@ type UnixSocket struct {
 	// FileMode, FileUID and FileGID are the file's, the ids as numbered inside.
 	FileMode         uint32
 	FileUID, FileGID int
+}
+
+// TCPSocket is what TCP sockets have besides.
+type TCPSocket struct {
+	// Ended: it was connected and is not any more, and who it was connected to
+	// is not known. Refused: it never came so far.
+	Ended, Refused bool
+	// Unsent was written and has not been received by the other end yet.
+	Unsent []byte
+	// Options are TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK and TCPI_OPT_WSCALE of
+	// TCP_INFO, the scales those of windows.
+	Options                 int
+	SendScale, ReceiveScale int
+	SegmentSize             uint32 // that it has told the other end
+	// SendWindow is how much the other end will take of what it has not
+	// received yet; -1 if the kernel does not tell.
+	SendWindow int64
 }
