@@ -48,6 +48,28 @@ func (s *Sandbox) RemoveCheckpoint(ctx context.Context, checkpoint string) error
 	return wrap(err)
 }
 
+// Standby asks that n bodies of a checkpoint, named by id or name, stand ready:
+// as many rollbacks to it or forks of it then take a few milliseconds. They are
+// built in the background, as far as memory allows, and built again when they
+// were used. 0 takes the wish back.
+//
+// Without being asked, a sandbox has one for the checkpoint that it stands at and
+// one for that one's parent.
+func (s *Sandbox) Standby(ctx context.Context, checkpoint string, n int) error {
+	return s.c.standby(ctx, s.ID, checkpoint, n)
+}
+
+// Standby is [Sandbox.Standby] of the checkpoint.
+func (k *Checkpoint) Standby(ctx context.Context, n int) error { return k.c.standby(ctx, "", k.ID, n) }
+
+func (c *Client) standby(ctx context.Context, sandbox, checkpoint string, n int) error {
+	if n < 0 {
+		return &Error{Kind: Invalid, Message: "a negative number of standbys"}
+	}
+	_, err := c.checkpoints.Standby(ctx, connect.NewRequest(&sandtreev1.StandbyRequest{Sandbox: sandbox, Checkpoint: checkpoint, Count: uint32(n)}))
+	return wrap(err)
+}
+
 // Remove deletes the checkpoint.
 func (k *Checkpoint) Remove(ctx context.Context) error {
 	_, err := k.c.checkpoints.Remove(ctx, connect.NewRequest(&sandtreev1.RemoveCheckpointRequest{Checkpoint: k.ID}))

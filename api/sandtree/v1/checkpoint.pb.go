@@ -672,6 +672,112 @@ func (x *RollbackResponse) GetStageNs() map[string]int64 {
 	return nil
 }
 
+type StandbyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// sandbox may be empty if checkpoint is an id.
+	Sandbox    string `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Checkpoint string `protobuf:"bytes,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// count is how many, as far as memory allows; 0 takes the wish back.
+	Count         uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandbyRequest) Reset() {
+	*x = StandbyRequest{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandbyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandbyRequest) ProtoMessage() {}
+
+func (x *StandbyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandbyRequest.ProtoReflect.Descriptor instead.
+func (*StandbyRequest) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *StandbyRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *StandbyRequest) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
+func (x *StandbyRequest) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type StandbyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoint    string                 `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandbyResponse) Reset() {
+	*x = StandbyResponse{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandbyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandbyResponse) ProtoMessage() {}
+
+func (x *StandbyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandbyResponse.ProtoReflect.Descriptor instead.
+func (*StandbyResponse) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *StandbyResponse) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
 type ForkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// source is a sandbox (its live state is checkpointed first), a
@@ -688,7 +794,7 @@ type ForkRequest struct {
 
 func (x *ForkRequest) Reset() {
 	*x = ForkRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +806,7 @@ func (x *ForkRequest) String() string {
 func (*ForkRequest) ProtoMessage() {}
 
 func (x *ForkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +819,7 @@ func (x *ForkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkRequest.ProtoReflect.Descriptor instead.
 func (*ForkRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{10}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ForkRequest) GetSource() string {
@@ -750,7 +856,7 @@ type ForkResponse struct {
 
 func (x *ForkResponse) Reset() {
 	*x = ForkResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +868,7 @@ func (x *ForkResponse) String() string {
 func (*ForkResponse) ProtoMessage() {}
 
 func (x *ForkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +881,7 @@ func (x *ForkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkResponse.ProtoReflect.Descriptor instead.
 func (*ForkResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{11}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ForkResponse) GetCheckpoint() *Checkpoint {
@@ -813,7 +919,7 @@ type DiffRequest struct {
 
 func (x *DiffRequest) Reset() {
 	*x = DiffRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +931,7 @@ func (x *DiffRequest) String() string {
 func (*DiffRequest) ProtoMessage() {}
 
 func (x *DiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +944,7 @@ func (x *DiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
 func (*DiffRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{12}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DiffRequest) GetFrom() string {
@@ -872,7 +978,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +990,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1003,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{13}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Change) GetPath() string {
@@ -923,7 +1029,7 @@ type DiffResponse struct {
 
 func (x *DiffResponse) Reset() {
 	*x = DiffResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1041,7 @@ func (x *DiffResponse) String() string {
 func (*DiffResponse) ProtoMessage() {}
 
 func (x *DiffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1054,7 @@ func (x *DiffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffResponse.ProtoReflect.Descriptor instead.
 func (*DiffResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{14}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DiffResponse) GetChanges() []*Change {
@@ -1020,7 +1126,17 @@ const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\bstage_ns\x18\x04 \x03(\v2*.sandtree.v1.RollbackResponse.StageNsEntryR\astageNs\x1a:\n" +
 	"\fStageNsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"Q\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"`\n" +
+	"\x0eStandbyRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\tR\n" +
+	"checkpoint\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\"1\n" +
+	"\x0fStandbyResponse\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x01 \x01(\tR\n" +
+	"checkpoint\"Q\n" +
 	"\vForkRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x14\n" +
@@ -1046,12 +1162,13 @@ const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\x17CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11CHANGE_KIND_ADDED\x10\x01\x12\x18\n" +
 	"\x14CHANGE_KIND_MODIFIED\x10\x02\x12\x17\n" +
-	"\x13CHANGE_KIND_DELETED\x10\x032\xbb\x03\n" +
+	"\x13CHANGE_KIND_DELETED\x10\x032\x81\x04\n" +
 	"\vCheckpoints\x12U\n" +
 	"\x06Create\x12$.sandtree.v1.CreateCheckpointRequest\x1a%.sandtree.v1.CreateCheckpointResponse\x12U\n" +
 	"\x06Remove\x12$.sandtree.v1.RemoveCheckpointRequest\x1a%.sandtree.v1.RemoveCheckpointResponse\x12;\n" +
 	"\x04Tree\x12\x18.sandtree.v1.TreeRequest\x1a\x19.sandtree.v1.TreeResponse\x12G\n" +
-	"\bRollback\x12\x1c.sandtree.v1.RollbackRequest\x1a\x1d.sandtree.v1.RollbackResponse\x12;\n" +
+	"\bRollback\x12\x1c.sandtree.v1.RollbackRequest\x1a\x1d.sandtree.v1.RollbackResponse\x12D\n" +
+	"\aStandby\x12\x1b.sandtree.v1.StandbyRequest\x1a\x1c.sandtree.v1.StandbyResponse\x12;\n" +
 	"\x04Fork\x12\x18.sandtree.v1.ForkRequest\x1a\x19.sandtree.v1.ForkResponse\x12;\n" +
 	"\x04Diff\x12\x18.sandtree.v1.DiffRequest\x1a\x19.sandtree.v1.DiffResponseB9Z7github.com/sandtree/sandtree/api/sandtree/v1;sandtreev1b\x06proto3"
 
@@ -1068,7 +1185,7 @@ func file_sandtree_v1_checkpoint_proto_rawDescGZIP() []byte {
 }
 
 var file_sandtree_v1_checkpoint_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sandtree_v1_checkpoint_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_sandtree_v1_checkpoint_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_sandtree_v1_checkpoint_proto_goTypes = []any{
 	(ChangeKind)(0),                  // 0: sandtree.v1.ChangeKind
 	(*Checkpoint)(nil),               // 1: sandtree.v1.Checkpoint
@@ -1081,42 +1198,46 @@ var file_sandtree_v1_checkpoint_proto_goTypes = []any{
 	(*TreeResponse)(nil),             // 8: sandtree.v1.TreeResponse
 	(*RollbackRequest)(nil),          // 9: sandtree.v1.RollbackRequest
 	(*RollbackResponse)(nil),         // 10: sandtree.v1.RollbackResponse
-	(*ForkRequest)(nil),              // 11: sandtree.v1.ForkRequest
-	(*ForkResponse)(nil),             // 12: sandtree.v1.ForkResponse
-	(*DiffRequest)(nil),              // 13: sandtree.v1.DiffRequest
-	(*Change)(nil),                   // 14: sandtree.v1.Change
-	(*DiffResponse)(nil),             // 15: sandtree.v1.DiffResponse
-	nil,                              // 16: sandtree.v1.Checkpoint.StageNsEntry
-	nil,                              // 17: sandtree.v1.RollbackResponse.StageNsEntry
-	(*timestamppb.Timestamp)(nil),    // 18: google.protobuf.Timestamp
-	(*Sandbox)(nil),                  // 19: sandtree.v1.Sandbox
+	(*StandbyRequest)(nil),           // 11: sandtree.v1.StandbyRequest
+	(*StandbyResponse)(nil),          // 12: sandtree.v1.StandbyResponse
+	(*ForkRequest)(nil),              // 13: sandtree.v1.ForkRequest
+	(*ForkResponse)(nil),             // 14: sandtree.v1.ForkResponse
+	(*DiffRequest)(nil),              // 15: sandtree.v1.DiffRequest
+	(*Change)(nil),                   // 16: sandtree.v1.Change
+	(*DiffResponse)(nil),             // 17: sandtree.v1.DiffResponse
+	nil,                              // 18: sandtree.v1.Checkpoint.StageNsEntry
+	nil,                              // 19: sandtree.v1.RollbackResponse.StageNsEntry
+	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
+	(*Sandbox)(nil),                  // 21: sandtree.v1.Sandbox
 }
 var file_sandtree_v1_checkpoint_proto_depIdxs = []int32{
-	18, // 0: sandtree.v1.Checkpoint.created:type_name -> google.protobuf.Timestamp
-	16, // 1: sandtree.v1.Checkpoint.stage_ns:type_name -> sandtree.v1.Checkpoint.StageNsEntry
+	20, // 0: sandtree.v1.Checkpoint.created:type_name -> google.protobuf.Timestamp
+	18, // 1: sandtree.v1.Checkpoint.stage_ns:type_name -> sandtree.v1.Checkpoint.StageNsEntry
 	1,  // 2: sandtree.v1.CreateCheckpointResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
 	1,  // 3: sandtree.v1.Tree.checkpoints:type_name -> sandtree.v1.Checkpoint
 	7,  // 4: sandtree.v1.TreeResponse.trees:type_name -> sandtree.v1.Tree
-	19, // 5: sandtree.v1.RollbackResponse.sandbox:type_name -> sandtree.v1.Sandbox
-	17, // 6: sandtree.v1.RollbackResponse.stage_ns:type_name -> sandtree.v1.RollbackResponse.StageNsEntry
+	21, // 5: sandtree.v1.RollbackResponse.sandbox:type_name -> sandtree.v1.Sandbox
+	19, // 6: sandtree.v1.RollbackResponse.stage_ns:type_name -> sandtree.v1.RollbackResponse.StageNsEntry
 	1,  // 7: sandtree.v1.ForkResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
-	19, // 8: sandtree.v1.ForkResponse.sandboxes:type_name -> sandtree.v1.Sandbox
+	21, // 8: sandtree.v1.ForkResponse.sandboxes:type_name -> sandtree.v1.Sandbox
 	0,  // 9: sandtree.v1.Change.kind:type_name -> sandtree.v1.ChangeKind
-	14, // 10: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
+	16, // 10: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
 	2,  // 11: sandtree.v1.Checkpoints.Create:input_type -> sandtree.v1.CreateCheckpointRequest
 	4,  // 12: sandtree.v1.Checkpoints.Remove:input_type -> sandtree.v1.RemoveCheckpointRequest
 	6,  // 13: sandtree.v1.Checkpoints.Tree:input_type -> sandtree.v1.TreeRequest
 	9,  // 14: sandtree.v1.Checkpoints.Rollback:input_type -> sandtree.v1.RollbackRequest
-	11, // 15: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
-	13, // 16: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
-	3,  // 17: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
-	5,  // 18: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
-	8,  // 19: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
-	10, // 20: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
-	12, // 21: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
-	15, // 22: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
+	11, // 15: sandtree.v1.Checkpoints.Standby:input_type -> sandtree.v1.StandbyRequest
+	13, // 16: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
+	15, // 17: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
+	3,  // 18: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
+	5,  // 19: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
+	8,  // 20: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
+	10, // 21: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
+	12, // 22: sandtree.v1.Checkpoints.Standby:output_type -> sandtree.v1.StandbyResponse
+	14, // 23: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
+	17, // 24: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
+	18, // [18:25] is the sub-list for method output_type
+	11, // [11:18] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -1134,7 +1255,7 @@ func file_sandtree_v1_checkpoint_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandtree_v1_checkpoint_proto_rawDesc), len(file_sandtree_v1_checkpoint_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -158,6 +158,28 @@ func (s *Sandboxes) RemoveCheckpoint(ctx context.Context, sandbox, ref string) (
 	return c.ID, nil
 }
 
+// Standby asks for bodies of a checkpoint that stand ready; sandbox may be empty.
+func (s *Sandboxes) Standby(ctx context.Context, sandbox, ref string, count int) (string, error) {
+	c, err := s.resolve(ctx, sandbox, ref)
+	if err != nil {
+		return "", fmt.Errorf("standby: %w", err)
+	}
+	b, err := s.find(ctx, c.Sandbox)
+	if err != nil {
+		return "", fmt.Errorf("standby: %w", err)
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	client, err := b.tree()
+	if err == nil {
+		err = client.Standby(ctx, control.StandbyRequest{CheckpointRef: control.CheckpointRef{Sandbox: c.Sandbox, Checkpoint: c.ID}, Count: count})
+	}
+	if err != nil {
+		return "", fmt.Errorf("standby of checkpoint %q: %w", ref, err)
+	}
+	return c.ID, nil
+}
+
 // tree returns the supervisor of a sandbox whose checkpoints are there, even
 // if its body is not.
 func (b *sandbox) tree() (*control.Client, error) {

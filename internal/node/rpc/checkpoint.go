@@ -37,6 +37,11 @@ func (h *checkpoints) Remove(ctx context.Context, req *connect.Request[sandtreev
 	return reply(&sandtreev1.RemoveCheckpointResponse{Id: id}), err
 }
 
+func (h *checkpoints) Standby(ctx context.Context, req *connect.Request[sandtreev1.StandbyRequest]) (*connect.Response[sandtreev1.StandbyResponse], error) {
+	id, err := h.s.Standby(ctx, req.Msg.GetSandbox(), req.Msg.GetCheckpoint(), int(req.Msg.GetCount()))
+	return reply(&sandtreev1.StandbyResponse{Checkpoint: id}), err
+}
+
 func (h *checkpoints) Tree(ctx context.Context, req *connect.Request[sandtreev1.TreeRequest]) (*connect.Response[sandtreev1.TreeResponse], error) {
 	m := &sandtreev1.TreeResponse{}
 	if ref := req.Msg.GetSandbox(); ref != "" {

@@ -41,6 +41,8 @@ const (
 	CheckpointsTreeProcedure = "/sandtree.v1.Checkpoints/Tree"
 	// CheckpointsRollbackProcedure is the fully-qualified name of the Checkpoints's Rollback RPC.
 	CheckpointsRollbackProcedure = "/sandtree.v1.Checkpoints/Rollback"
+	// CheckpointsStandbyProcedure is the fully-qualified name of the Checkpoints's Standby RPC.
+	CheckpointsStandbyProcedure = "/sandtree.v1.Checkpoints/Standby"
 	// CheckpointsForkProcedure is the fully-qualified name of the Checkpoints's Fork RPC.
 	CheckpointsForkProcedure = "/sandtree.v1.Checkpoints/Fork"
 	// CheckpointsDiffProcedure is the fully-qualified name of the Checkpoints's Diff RPC.
@@ -58,6 +60,9 @@ type CheckpointsClient interface {
 	Tree(context.Context, *connect.Request[v1.TreeRequest]) (*connect.Response[v1.TreeResponse], error)
 	// Rollback makes the sandbox's next incarnation from one of its checkpoints.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// Standby asks that bodies of a checkpoint stand ready for rollbacks and
+	// forks to come, which then take a few milliseconds.
+	Standby(context.Context, *connect.Request[v1.StandbyRequest]) (*connect.Response[v1.StandbyResponse], error)
 	// Fork makes new sandboxes from a checkpoint.
 	Fork(context.Context, *connect.Request[v1.ForkRequest]) (*connect.Response[v1.ForkResponse], error)
 	// Diff lists the files that differ between two checkpoints of one tree, or
@@ -100,6 +105,12 @@ func NewCheckpointsClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(checkpointsMethods.ByName("Rollback")),
 			connect.WithClientOptions(opts...),
 		),
+		standby: connect.NewClient[v1.StandbyRequest, v1.StandbyResponse](
+			httpClient,
+			baseURL+CheckpointsStandbyProcedure,
+			connect.WithSchema(checkpointsMethods.ByName("Standby")),
+			connect.WithClientOptions(opts...),
+		),
 		fork: connect.NewClient[v1.ForkRequest, v1.ForkResponse](
 			httpClient,
 			baseURL+CheckpointsForkProcedure,
@@ -121,6 +132,7 @@ type checkpointsClient struct {
 	remove   *connect.Client[v1.RemoveCheckpointRequest, v1.RemoveCheckpointResponse]
 	tree     *connect.Client[v1.TreeRequest, v1.TreeResponse]
 	rollback *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
+	standby  *connect.Client[v1.StandbyRequest, v1.StandbyResponse]
 	fork     *connect.Client[v1.ForkRequest, v1.ForkResponse]
 	diff     *connect.Client[v1.DiffRequest, v1.DiffResponse]
 }
@@ -145,6 +157,11 @@ func (c *checkpointsClient) Rollback(ctx context.Context, req *connect.Request[v
 	return c.rollback.CallUnary(ctx, req)
 }
 
+// Standby calls sandtree.v1.Checkpoints.Standby.
+func (c *checkpointsClient) Standby(ctx context.Context, req *connect.Request[v1.StandbyRequest]) (*connect.Response[v1.StandbyResponse], error) {
+	return c.standby.CallUnary(ctx, req)
+}
+
 // Fork calls sandtree.v1.Checkpoints.Fork.
 func (c *checkpointsClient) Fork(ctx context.Context, req *connect.Request[v1.ForkRequest]) (*connect.Response[v1.ForkResponse], error) {
 	return c.fork.CallUnary(ctx, req)
@@ -166,6 +183,9 @@ type CheckpointsHandler interface {
 	Tree(context.Context, *connect.Request[v1.TreeRequest]) (*connect.Response[v1.TreeResponse], error)
 	// Rollback makes the sandbox's next incarnation from one of its checkpoints.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// Standby asks that bodies of a checkpoint stand ready for rollbacks and
+	// forks to come, which then take a few milliseconds.
+	Standby(context.Context, *connect.Request[v1.StandbyRequest]) (*connect.Response[v1.StandbyResponse], error)
 	// Fork makes new sandboxes from a checkpoint.
 	Fork(context.Context, *connect.Request[v1.ForkRequest]) (*connect.Response[v1.ForkResponse], error)
 	// Diff lists the files that differ between two checkpoints of one tree, or
@@ -204,6 +224,12 @@ func NewCheckpointsHandler(svc CheckpointsHandler, opts ...connect.HandlerOption
 		connect.WithSchema(checkpointsMethods.ByName("Rollback")),
 		connect.WithHandlerOptions(opts...),
 	)
+	checkpointsStandbyHandler := connect.NewUnaryHandler(
+		CheckpointsStandbyProcedure,
+		svc.Standby,
+		connect.WithSchema(checkpointsMethods.ByName("Standby")),
+		connect.WithHandlerOptions(opts...),
+	)
 	checkpointsForkHandler := connect.NewUnaryHandler(
 		CheckpointsForkProcedure,
 		svc.Fork,
@@ -226,6 +252,8 @@ func NewCheckpointsHandler(svc CheckpointsHandler, opts ...connect.HandlerOption
 			checkpointsTreeHandler.ServeHTTP(w, r)
 		case CheckpointsRollbackProcedure:
 			checkpointsRollbackHandler.ServeHTTP(w, r)
+		case CheckpointsStandbyProcedure:
+			checkpointsStandbyHandler.ServeHTTP(w, r)
 		case CheckpointsForkProcedure:
 			checkpointsForkHandler.ServeHTTP(w, r)
 		case CheckpointsDiffProcedure:
@@ -253,6 +281,10 @@ func (UnimplementedCheckpointsHandler) Tree(context.Context, *connect.Request[v1
 
 func (UnimplementedCheckpointsHandler) Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Checkpoints.Rollback is not implemented"))
+}
+
+func (UnimplementedCheckpointsHandler) Standby(context.Context, *connect.Request[v1.StandbyRequest]) (*connect.Response[v1.StandbyResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Checkpoints.Standby is not implemented"))
 }
 
 func (UnimplementedCheckpointsHandler) Fork(context.Context, *connect.Request[v1.ForkRequest]) (*connect.Response[v1.ForkResponse], error) {
