@@ -10,7 +10,7 @@ LINT     := go tool -modfile=tools/go.mod golangci-lint
 FUZZTIME ?= 10s
 BIN      := bin/sandtree
 
-.PHONY: all build test lint generate check-generated template demo bench bench-growth bench-peers fuzz clean
+.PHONY: all build test test-kernels lint generate check-generated template demo bench bench-growth bench-peers fuzz clean
 all: build
 
 # One static binary.
@@ -29,6 +29,11 @@ test: test-deps build
 test-deps:
 	scripts/install-deps gcc libc6-dev binutils git python3 procps util-linux mmdebstrap ca-certificates
 	scripts/test-rootfs >/dev/null
+
+# The core on packaged kernels, emulated: KERNELS names Debian's suites.
+# PACKAGES="./internal/linux/..." runs the tests of packages there instead.
+test-kernels: build
+	PACKAGES="$(PACKAGES)" TESTFLAGS="$(TESTFLAGS)" scripts/test-kernels $(KERNELS)
 
 lint:
 	$(LINT) run

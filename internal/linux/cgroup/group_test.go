@@ -393,8 +393,14 @@ func TestFavorDynamicMoves(t *testing.T) {
 	}
 	slices.Sort(times)
 	t.Logf("move in %d hierarchies: median %v, worst %v", len(a.View()), times[10], times[19])
-	if times[10] > 3*time.Millisecond {
-		t.Errorf("median %v", times[10])
+	// Without it a move waits for RCU, 8 ms and more. Machines differ: it is
+	// slow where it takes longer than to start a program, too.
+	t0 := time.Now()
+	if err := exec.Command("true").Run(); err != nil {
+		t.Fatal(err)
+	}
+	if program := time.Since(t0); times[10] > 3*time.Millisecond && times[10] > program {
+		t.Errorf("median %v, and %v to start a program", times[10], program)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
