@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandtreev1 "github.com/sandtree/sandtree/api/sandtree/v1"
 )
@@ -23,28 +24,64 @@ type Template struct {
 	Resources Resources         `json:"resources"`
 	Setuid    bool              `json:"setuid,omitempty"`
 	Created   time.Time         `json:"created"`
+	// Ready is the command that says when Start is ready, ReadyTimeout how long
+	// it is waited for; 0: a minute.
+	Ready        string        `json:"ready,omitempty"`
+	ReadyTimeout time.Duration `json:"ready_timeout_ns,omitempty"`
+	// Golden is there if Start is.
+	Golden *Golden `json:"golden,omitempty"`
 }
+
+// Golden is the checkpoint of a template that its sandboxes are forked from.
+type Golden struct {
+	State GoldenState `json:"state"`
+	// The rest is of one that is ready.
+	Created     time.Time `json:"created,omitzero"`
+	MemoryBytes int64     `json:"memory_bytes,omitempty"`
+	Processes   int       `json:"processes,omitempty"`
+}
+
+// GoldenState says whether a golden checkpoint is there.
+type GoldenState string
+
+// The states of a golden checkpoint.
+const (
+	GoldenMissing GoldenState = "missing" // it is made for the next sandbox
+	GoldenMaking  GoldenState = "making"
+	GoldenReady   GoldenState = "ready"
+)
 
 // TemplateConfig says what a new template is to be.
 type TemplateConfig struct {
 	Name  string
 	Image string // a name or id
-	Start string // a shell command that runs as a session of each new sandbox
-	Env   map[string]string
-	User  string // default: the image's
-	Dir   string // default: the image's
+	// Start is a shell command that runs once, when the template is made; each
+	// new sandbox is a fork of the sandbox in which it ran, when it was ready.
+	Start string
+	// Ready is a shell command that succeeds when Start is ready. Without one
+	// it is ready when it has ended with status 0 or has run for two seconds.
+	Ready        string
+	ReadyTimeout time.Duration // default: a minute
+	Env          map[string]string
+	User         string // default: the image's
+	Dir          string // default: the image's
 	// Resources of each sandbox, where it does not say otherwise.
 	Resources Resources
 	// Setuid lets setuid programs, such as sudo, gain privilege inside.
 	Setuid bool
 }
 
-// CreateTemplate makes a template.
+// CreateTemplate makes a template. With a start command it returns when that is
+// ready; if it fails, there is no template.
 func (c *Client) CreateTemplate(ctx context.Context, t TemplateConfig) (Template, error) {
-	r, err := c.templates.Create(ctx, connect.NewRequest(&sandtreev1.CreateTemplateRequest{
+	req := &sandtreev1.CreateTemplateRequest{
 		Name: t.Name, Image: t.Image, Start: t.Start, Env: t.Env, User: t.User, Dir: t.Dir,
-		Resources: toResources(t.Resources), Setuid: t.Setuid,
-	}))
+		Resources: toResources(t.Resources), Setuid: t.Setuid, Ready: t.Ready,
+	}
+	if t.ReadyTimeout != 0 {
+		req.ReadyTimeout = durationpb.New(t.ReadyTimeout)
+	}
+	r, err := c.templates.Create(ctx, connect.NewRequest(req))
 	if err != nil {
 		return Template{}, wrap(err)
 	}
@@ -81,9 +118,23 @@ func (c *Client) RemoveTemplate(ctx context.Context, ref string, force bool) err
 }
 
 func fromTemplate(m *sandtreev1.Template) Template {
-	return Template{
+	t := Template{
 		ID: m.GetId(), Name: m.GetName(), Image: m.GetImage(), ImageID: m.GetImageId(), Layers: m.GetLayers(),
 		Start: m.GetStart(), Env: m.GetEnv(), User: m.GetUser(), Dir: m.GetDir(),
 		Resources: fromResources(m.GetResources()), Setuid: m.GetSetuid(), Created: m.GetCreated().AsTime(),
+		Ready: m.GetReady(), ReadyTimeout: m.GetReadyTimeout().AsDuration(),
 	}
+	if g := m.GetGolden(); g != nil {
+		t.Golden = &Golden{State: goldenStates[g.GetState()], MemoryBytes: g.GetMemoryBytes(), Processes: int(g.GetProcesses())}
+		if g.GetCreated() != nil {
+			t.Golden.Created = g.GetCreated().AsTime()
+		}
+	}
+	return t
+}
+
+var goldenStates = map[sandtreev1.Golden_State]GoldenState{
+	sandtreev1.Golden_STATE_MISSING: GoldenMissing,
+	sandtreev1.Golden_STATE_MAKING:  GoldenMaking,
+	sandtreev1.Golden_STATE_READY:   GoldenReady,
 }

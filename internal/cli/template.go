@@ -35,10 +35,19 @@ func (inv *invocation) templateCreateCmd() *cobra.Command {
 		Use:   "create NAME --image IMAGE",
 		Short: "Make a template from an image",
 		Long: `Make a template from an image. The limits hold for each sandbox that does not ask for
-its own. Without --setuid no program inside gains privilege by a setuid bit.`,
+its own. Without --setuid no program inside gains privilege by a setuid bit.
+
+With --start, the command runs once, in a golden sandbox: with the template's variables,
+user, directory and limits. When it is ready, a checkpoint is taken, and each sandbox of
+the template is a fork of that: what the command has started runs in it already.
+It is ready when the command of --ready, which is run again and again beside it, ends
+with status 0. Without --ready it is ready when it has ended with status 0, or when it has
+run for 2 seconds. If it ends with another status, or is not ready in time, there is no
+template, and the error shows the end of its output. The golden checkpoint lives as long as
+the template's supervisor; after that it is made again for the next sandbox.`,
 		Example: `  sandtree template create debian --image debian
-  sandtree template create web --image debian --start 'exec ./serve' --env PORT=80 --user www-data \
-    --workdir /srv --memory 4G --cpus 2 --pids 2000 --disk 10G`,
+  sandtree template create web --image debian --start 'exec ./serve' --ready 'test -e /run/serve.up' \
+    --env PORT=80 --user www-data --workdir /srv --memory 4G --cpus 2 --pids 2000 --disk 10G`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Image == "" {
@@ -57,7 +66,12 @@ its own. Without --setuid no program inside gains privilege by a setuid bit.`,
 				return err
 			}
 			defer func() { _ = c.Close() }()
+			report, done := inv.progress()
+			if cfg.Start != "" {
+				report(client.Progress{Stage: "the start command runs"})
+			}
 			t, err := c.CreateTemplate(cmd.Context(), cfg)
+			done()
 			if err != nil {
 				return err
 			}
@@ -66,7 +80,9 @@ its own. Without --setuid no program inside gains privilege by a setuid bit.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&cfg.Image, "image", "", "image, by name or id")
-	f.StringVar(&cfg.Start, "start", "", "shell command that runs in each new sandbox")
+	f.StringVar(&cfg.Start, "start", "", "shell command to run once; new sandboxes begin where it was ready")
+	f.StringVar(&cfg.Ready, "ready", "", "shell command that succeeds when the start command is ready")
+	f.DurationVar(&cfg.ReadyTimeout, "ready-timeout", 0, "how long to wait until it is ready (default 1m)")
 	f.StringArrayVarP(&env, "env", "e", nil, "set a variable for all commands, K=V; may be repeated")
 	f.StringVarP(&cfg.User, "user", "u", "", "user that commands run as (default: the image's)")
 	f.StringVarP(&cfg.Dir, "workdir", "w", "", "directory that commands start in (default: the image's)")
@@ -112,7 +128,8 @@ func (inv *invocation) templateShowCmd() *cobra.Command {
 				return err
 			}
 			return inv.show(t, func(w io.Writer) {
-				facts(w, "id", t.ID, "name", t.Name, "image", t.Image, "start", t.Start, "env", envText(t.Env),
+				facts(w, "id", t.ID, "name", t.Name, "image", t.Image, "start", t.Start, "ready", t.Ready,
+					"golden", goldenText(t.Golden), "env", envText(t.Env),
 					"user", t.User, "workdir", t.Dir, "limits", limitText(t.Resources), "setuid", yesNo(t.Setuid),
 					"created", t.Created.Local().Format(time.DateTime))
 				for _, l := range t.Layers {
@@ -121,6 +138,20 @@ func (inv *invocation) templateShowCmd() *cobra.Command {
 			})
 		}),
 	}
+}
+
+// goldenText describes a golden checkpoint.
+func goldenText(g *client.Golden) string {
+	switch {
+	case g == nil:
+		return ""
+	case g.State == client.GoldenReady:
+		return fmt.Sprintf("ready, of %s: %d processes, %s of memory",
+			g.Created.Local().Format(time.DateTime), g.Processes, formatBytes(g.MemoryBytes))
+	case g.State == client.GoldenMaking:
+		return "being made"
+	}
+	return "not there, made for the next sandbox"
 }
 
 func (inv *invocation) templateRmCmd() *cobra.Command {

@@ -40,7 +40,7 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 		wg.Go(func() {
 			defer func() { <-turns }()
 			begin := time.Now()
-			out.Sandboxes[i], errs[i] = e.forkOne(from, n.ID, n.Data, id, r.Hostnames[i])
+			out.Sandboxes[i], errs[i] = e.forkOne(from, n.ID, n.Data, id, r.Hostnames[i], r.Resources)
 			out.ElapsedNS[i] = time.Since(begin).Nanoseconds()
 		})
 	}
@@ -58,18 +58,26 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 	return control.ForkReply{}, err
 }
 
-// forkOne makes one copy, from a standby if one is ready.
-func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, hostname string) (control.Sandbox, error) {
+// forkOne makes one copy, from a standby if one is ready. Without resources it has
+// those of the checkpoint.
+func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, hostname string, own *control.Resources) (control.Sandbox, error) {
 	if hostname == "" {
 		hostname = c.hostname
 	}
-	b, err := e.newBox(id, hostname, c.resources, c.setuid)
+	r := c.resources
+	if own != nil {
+		r = *own
+	}
+	b, err := e.newBox(id, hostname, r, c.setuid)
 	if err != nil {
 		return control.Sandbox{}, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next := e.standbys.take(from, checkpointID)
+	var next *reborn
+	if sameBody(r, c.resources) {
+		next = e.standbys.take(from, checkpointID)
+	}
 	if next != nil {
 		if err := next.give(b); err != nil {
 			e.log.Warn("a standby could not be used for a fork", "checkpoint", checkpointID, "error", err)
@@ -98,8 +106,15 @@ func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, host
 	return b.describe(), err
 }
 
+// sameBody reports whether bodies with these limits are alike: the disk's is the
+// sandbox's own.
+func sameBody(a, b control.Resources) bool {
+	a.DiskBytes, b.DiskBytes = 0, 0
+	return a == b
+}
+
 // give makes a body that was built for another sandbox of the same checkpoint
-// one of b's. Its limits are those of the checkpoint, and so are b's.
+// one of b's. Its limits are those of the checkpoint, and so are b's; see [sameBody].
 func (r *reborn) give(b *box) error {
 	if err := r.body.inc.SetHostname(b.hostname); err != nil {
 		return err

@@ -99,6 +99,24 @@ func (l *local) Remove(_ context.Context, req control.SandboxRequest) error {
 	return os.RemoveAll(filepath.Join(l.dir, req.Sandbox))
 }
 
+// Halt ends all sessions and keeps the checkpoints.
+func (l *local) Halt(_ context.Context, req control.SandboxRequest) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, err := l.box(req.Sandbox)
+	if err != nil {
+		return err
+	}
+	for id, p := range b.sessions {
+		p.end()
+		p.Ended, p.ExitCode, p.Reason = true, 137, "sandbox ended"
+		l.events.SessionEnded(p.Session)
+		delete(b.sessions, id)
+	}
+	b.Alive = false
+	return nil
+}
+
 // end kills a session without telling.
 func (p *proc) end() {
 	p.quiet = true
@@ -410,6 +428,10 @@ func (l *local) Fork(_ context.Context, req control.ForkRequest) (control.ForkRe
 	}
 	for _, id := range req.Sandboxes {
 		b := l.newBox(id, src.Hostname)
+		b.Resources = src.Resources
+		if req.Resources != nil {
+			b.Resources = *req.Resources
+		}
 		if err := os.CopyFS(filepath.Join(l.dir, id), os.DirFS(filepath.Join(l.dir, src.ID))); err != nil {
 			return r, err
 		}

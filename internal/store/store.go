@@ -28,11 +28,15 @@ type Template struct {
 	ImageID, Image string
 	Layers         []string // digests, lowest first
 	Start          string   // shell command; empty: none
-	Env            map[string]string
-	User, Dir      string
-	Resources      control.Resources
-	Setuid         bool
-	Created        time.Time
+	// Ready is a shell command that succeeds when Start is ready; empty: that is
+	// told by Start itself. ReadyTimeout bounds the waiting.
+	Ready        string
+	ReadyTimeout time.Duration
+	Env          map[string]string
+	User, Dir    string
+	Resources    control.Resources
+	Setuid       bool
+	Created      time.Time
 }
 
 // State of a sandbox.
@@ -65,6 +69,9 @@ type Sandbox struct {
 	ForkedFrom string // checkpoint
 	// StartSession is the id of the start command's session; empty: none.
 	StartSession string
+	// Golden: not a user's, but what the sandboxes of its template are forked
+	// from, at its checkpoint At. It never changes.
+	Golden bool
 }
 
 // Mark is where the output of one generation begins in a session's log.

@@ -16,6 +16,7 @@ import (
 type Engine interface {
 	Create(context.Context, control.CreateRequest) (control.Sandbox, error)
 	Remove(context.Context, control.SandboxRequest) error
+	Halt(context.Context, control.SandboxRequest) error
 	List(context.Context) (control.ListReply, error)
 	Exec(context.Context, control.ExecRequest) (control.Session, []*os.File, error)
 	Signal(context.Context, control.SignalRequest) error

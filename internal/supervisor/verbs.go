@@ -20,6 +20,7 @@ func (s *supervisor) verbs() *wire.Mux {
 		s.clients.forgetSandbox(req.Sandbox)
 		return nil
 	})
+	done(m, control.VerbHalt, e.Halt)
 	reply(m, control.VerbList, func(ctx context.Context, _ wire.None) (control.ListReply, error) { return e.List(ctx) })
 	files(m, control.VerbExec, e.Exec)
 	done(m, control.VerbSignal, e.Signal)

@@ -8,6 +8,7 @@ package sandtreev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -21,6 +22,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Golden_State int32
+
+const (
+	Golden_STATE_UNSPECIFIED Golden_State = 0
+	// STATE_MISSING: it is made for the next sandbox.
+	Golden_STATE_MISSING Golden_State = 1
+	Golden_STATE_MAKING  Golden_State = 2
+	Golden_STATE_READY   Golden_State = 3
+)
+
+// Enum value maps for Golden_State.
+var (
+	Golden_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_MISSING",
+		2: "STATE_MAKING",
+		3: "STATE_READY",
+	}
+	Golden_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"STATE_MISSING":     1,
+		"STATE_MAKING":      2,
+		"STATE_READY":       3,
+	}
+)
+
+func (x Golden_State) Enum() *Golden_State {
+	p := new(Golden_State)
+	*p = x
+	return p
+}
+
+func (x Golden_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Golden_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_sandtree_v1_template_proto_enumTypes[0].Descriptor()
+}
+
+func (Golden_State) Type() protoreflect.EnumType {
+	return &file_sandtree_v1_template_proto_enumTypes[0]
+}
+
+func (x Golden_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Golden_State.Descriptor instead.
+func (Golden_State) EnumDescriptor() ([]byte, []int) {
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{1, 0}
+}
+
 type Template struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -30,7 +84,8 @@ type Template struct {
 	ImageId string `protobuf:"bytes,4,opt,name=image_id,json=imageId,proto3" json:"image_id,omitempty"`
 	// layers are digests, lowest first.
 	Layers []string `protobuf:"bytes,5,rep,name=layers,proto3" json:"layers,omitempty"`
-	// start is a shell command that runs as a session of each new sandbox.
+	// start is a shell command that runs once, in a golden sandbox; each new
+	// sandbox is a fork of that when it was ready.
 	Start     string                 `protobuf:"bytes,6,opt,name=start,proto3" json:"start,omitempty"`
 	Env       map[string]string      `protobuf:"bytes,7,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	User      string                 `protobuf:"bytes,8,opt,name=user,proto3" json:"user,omitempty"`
@@ -38,7 +93,15 @@ type Template struct {
 	Resources *Resources             `protobuf:"bytes,10,opt,name=resources,proto3" json:"resources,omitempty"`
 	Created   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created,proto3" json:"created,omitempty"`
 	// setuid lets setuid programs gain privilege inside.
-	Setuid        bool `protobuf:"varint,12,opt,name=setuid,proto3" json:"setuid,omitempty"`
+	Setuid bool `protobuf:"varint,12,opt,name=setuid,proto3" json:"setuid,omitempty"`
+	// ready is a shell command that succeeds when the start command is ready.
+	// Without one it is ready when it has ended with status 0, or has run for
+	// some seconds.
+	Ready string `protobuf:"bytes,13,opt,name=ready,proto3" json:"ready,omitempty"`
+	// ready_timeout bounds the waiting for it.
+	ReadyTimeout *durationpb.Duration `protobuf:"bytes,14,opt,name=ready_timeout,json=readyTimeout,proto3" json:"ready_timeout,omitempty"`
+	// golden is there for a template with a start command.
+	Golden        *Golden `protobuf:"bytes,15,opt,name=golden,proto3" json:"golden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,6 +220,97 @@ func (x *Template) GetSetuid() bool {
 	return false
 }
 
+func (x *Template) GetReady() string {
+	if x != nil {
+		return x.Ready
+	}
+	return ""
+}
+
+func (x *Template) GetReadyTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.ReadyTimeout
+	}
+	return nil
+}
+
+func (x *Template) GetGolden() *Golden {
+	if x != nil {
+		return x.Golden
+	}
+	return nil
+}
+
+// Golden is the checkpoint that new sandboxes are forked from.
+type Golden struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State Golden_State           `protobuf:"varint,1,opt,name=state,proto3,enum=sandtree.v1.Golden_State" json:"state,omitempty"`
+	// The rest is of one that is ready.
+	Created       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created,proto3" json:"created,omitempty"`
+	MemoryBytes   int64                  `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	Processes     int64                  `protobuf:"varint,4,opt,name=processes,proto3" json:"processes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Golden) Reset() {
+	*x = Golden{}
+	mi := &file_sandtree_v1_template_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Golden) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Golden) ProtoMessage() {}
+
+func (x *Golden) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_template_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Golden.ProtoReflect.Descriptor instead.
+func (*Golden) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Golden) GetState() Golden_State {
+	if x != nil {
+		return x.State
+	}
+	return Golden_STATE_UNSPECIFIED
+}
+
+func (x *Golden) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Golden) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Golden) GetProcesses() int64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
 type CreateTemplateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -167,13 +321,15 @@ type CreateTemplateRequest struct {
 	Dir           string                 `protobuf:"bytes,6,opt,name=dir,proto3" json:"dir,omitempty"`
 	Resources     *Resources             `protobuf:"bytes,7,opt,name=resources,proto3" json:"resources,omitempty"`
 	Setuid        bool                   `protobuf:"varint,8,opt,name=setuid,proto3" json:"setuid,omitempty"`
+	Ready         string                 `protobuf:"bytes,9,opt,name=ready,proto3" json:"ready,omitempty"`
+	ReadyTimeout  *durationpb.Duration   `protobuf:"bytes,10,opt,name=ready_timeout,json=readyTimeout,proto3" json:"ready_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateTemplateRequest) Reset() {
 	*x = CreateTemplateRequest{}
-	mi := &file_sandtree_v1_template_proto_msgTypes[1]
+	mi := &file_sandtree_v1_template_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -185,7 +341,7 @@ func (x *CreateTemplateRequest) String() string {
 func (*CreateTemplateRequest) ProtoMessage() {}
 
 func (x *CreateTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_template_proto_msgTypes[1]
+	mi := &file_sandtree_v1_template_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -198,7 +354,7 @@ func (x *CreateTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTemplateRequest.ProtoReflect.Descriptor instead.
 func (*CreateTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{1}
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CreateTemplateRequest) GetName() string {
@@ -257,6 +413,20 @@ func (x *CreateTemplateRequest) GetSetuid() bool {
 	return false
 }
 
+func (x *CreateTemplateRequest) GetReady() string {
+	if x != nil {
+		return x.Ready
+	}
+	return ""
+}
+
+func (x *CreateTemplateRequest) GetReadyTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.ReadyTimeout
+	}
+	return nil
+}
+
 type CreateTemplateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Template      *Template              `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`
@@ -266,7 +436,7 @@ type CreateTemplateResponse struct {
 
 func (x *CreateTemplateResponse) Reset() {
 	*x = CreateTemplateResponse{}
-	mi := &file_sandtree_v1_template_proto_msgTypes[2]
+	mi := &file_sandtree_v1_template_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -278,7 +448,7 @@ func (x *CreateTemplateResponse) String() string {
 func (*CreateTemplateResponse) ProtoMessage() {}
 
 func (x *CreateTemplateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_template_proto_msgTypes[2]
+	mi := &file_sandtree_v1_template_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -291,7 +461,7 @@ func (x *CreateTemplateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTemplateResponse.ProtoReflect.Descriptor instead.
 func (*CreateTemplateResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{2}
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateTemplateResponse) GetTemplate() *Template {
@@ -309,7 +479,7 @@ type ListTemplatesRequest struct {
 
 func (x *ListTemplatesRequest) Reset() {
 	*x = ListTemplatesRequest{}
-	mi := &file_sandtree_v1_template_proto_msgTypes[3]
+	mi := &file_sandtree_v1_template_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -321,7 +491,7 @@ func (x *ListTemplatesRequest) String() string {
 func (*ListTemplatesRequest) ProtoMessage() {}
 
 func (x *ListTemplatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_template_proto_msgTypes[3]
+	mi := &file_sandtree_v1_template_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -334,7 +504,7 @@ func (x *ListTemplatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTemplatesRequest.ProtoReflect.Descriptor instead.
 func (*ListTemplatesRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{3}
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{4}
 }
 
 type ListTemplatesResponse struct {
@@ -346,7 +516,7 @@ type ListTemplatesResponse struct {
 
 func (x *ListTemplatesResponse) Reset() {
 	*x = ListTemplatesResponse{}
-	mi := &file_sandtree_v1_template_proto_msgTypes[4]
+	mi := &file_sandtree_v1_template_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +528,7 @@ func (x *ListTemplatesResponse) String() string {
 func (*ListTemplatesResponse) ProtoMessage() {}
 
 func (x *ListTemplatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_template_proto_msgTypes[4]
+	mi := &file_sandtree_v1_template_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +541,7 @@ func (x *ListTemplatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTemplatesResponse.ProtoReflect.Descriptor instead.
 func (*ListTemplatesResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{4}
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListTemplatesResponse) GetTemplates() []*Template {
@@ -390,7 +560,7 @@ type GetTemplateRequest struct {
 
 func (x *GetTemplateRequest) Reset() {
 	*x = GetTemplateRequest{}
-	mi := &file_sandtree_v1_template_proto_msgTypes[5]
+	mi := &file_sandtree_v1_template_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -402,7 +572,7 @@ func (x *GetTemplateRequest) String() string {
 func (*GetTemplateRequest) ProtoMessage() {}
 
 func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_template_proto_msgTypes[5]
+	mi := &file_sandtree_v1_template_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -415,7 +585,7 @@ func (x *GetTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplateRequest.ProtoReflect.Descriptor instead.
 func (*GetTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{5}
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetTemplateRequest) GetTemplate() string {
@@ -434,7 +604,7 @@ type GetTemplateResponse struct {
 
 func (x *GetTemplateResponse) Reset() {
 	*x = GetTemplateResponse{}
-	mi := &file_sandtree_v1_template_proto_msgTypes[6]
+	mi := &file_sandtree_v1_template_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +616,7 @@ func (x *GetTemplateResponse) String() string {
 func (*GetTemplateResponse) ProtoMessage() {}
 
 func (x *GetTemplateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_template_proto_msgTypes[6]
+	mi := &file_sandtree_v1_template_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +629,7 @@ func (x *GetTemplateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplateResponse.ProtoReflect.Descriptor instead.
 func (*GetTemplateResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{6}
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetTemplateResponse) GetTemplate() *Template {
@@ -480,7 +650,7 @@ type RemoveTemplateRequest struct {
 
 func (x *RemoveTemplateRequest) Reset() {
 	*x = RemoveTemplateRequest{}
-	mi := &file_sandtree_v1_template_proto_msgTypes[7]
+	mi := &file_sandtree_v1_template_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -492,7 +662,7 @@ func (x *RemoveTemplateRequest) String() string {
 func (*RemoveTemplateRequest) ProtoMessage() {}
 
 func (x *RemoveTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_template_proto_msgTypes[7]
+	mi := &file_sandtree_v1_template_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -505,7 +675,7 @@ func (x *RemoveTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveTemplateRequest.ProtoReflect.Descriptor instead.
 func (*RemoveTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{7}
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RemoveTemplateRequest) GetTemplate() string {
@@ -531,7 +701,7 @@ type RemoveTemplateResponse struct {
 
 func (x *RemoveTemplateResponse) Reset() {
 	*x = RemoveTemplateResponse{}
-	mi := &file_sandtree_v1_template_proto_msgTypes[8]
+	mi := &file_sandtree_v1_template_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +713,7 @@ func (x *RemoveTemplateResponse) String() string {
 func (*RemoveTemplateResponse) ProtoMessage() {}
 
 func (x *RemoveTemplateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_template_proto_msgTypes[8]
+	mi := &file_sandtree_v1_template_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +726,7 @@ func (x *RemoveTemplateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveTemplateResponse.ProtoReflect.Descriptor instead.
 func (*RemoveTemplateResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{8}
+	return file_sandtree_v1_template_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemoveTemplateResponse) GetId() string {
@@ -570,7 +740,7 @@ var File_sandtree_v1_template_proto protoreflect.FileDescriptor
 
 const file_sandtree_v1_template_proto_rawDesc = "" +
 	"\n" +
-	"\x1asandtree/v1/template.proto\x12\vsandtree.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsandtree/v1/resources.proto\"\xa1\x03\n" +
+	"\x1asandtree/v1/template.proto\x12\vsandtree.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsandtree/v1/resources.proto\"\xa4\x04\n" +
 	"\bTemplate\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -584,10 +754,23 @@ const file_sandtree_v1_template_proto_rawDesc = "" +
 	"\tresources\x18\n" +
 	" \x01(\v2\x16.sandtree.v1.ResourcesR\tresources\x124\n" +
 	"\acreated\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x16\n" +
-	"\x06setuid\x18\f \x01(\bR\x06setuid\x1a6\n" +
+	"\x06setuid\x18\f \x01(\bR\x06setuid\x12\x14\n" +
+	"\x05ready\x18\r \x01(\tR\x05ready\x12>\n" +
+	"\rready_timeout\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\freadyTimeout\x12+\n" +
+	"\x06golden\x18\x0f \x01(\v2\x13.sandtree.v1.GoldenR\x06golden\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc2\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x02\n" +
+	"\x06Golden\x12/\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x19.sandtree.v1.Golden.StateR\x05state\x124\n" +
+	"\acreated\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\x12\x1c\n" +
+	"\tprocesses\x18\x04 \x01(\x03R\tprocesses\"T\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSTATE_MISSING\x10\x01\x12\x10\n" +
+	"\fSTATE_MAKING\x10\x02\x12\x0f\n" +
+	"\vSTATE_READY\x10\x03\"\x98\x03\n" +
 	"\x15CreateTemplateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\tR\x05image\x12\x14\n" +
@@ -596,7 +779,10 @@ const file_sandtree_v1_template_proto_rawDesc = "" +
 	"\x04user\x18\x05 \x01(\tR\x04user\x12\x10\n" +
 	"\x03dir\x18\x06 \x01(\tR\x03dir\x124\n" +
 	"\tresources\x18\a \x01(\v2\x16.sandtree.v1.ResourcesR\tresources\x12\x16\n" +
-	"\x06setuid\x18\b \x01(\bR\x06setuid\x1a6\n" +
+	"\x06setuid\x18\b \x01(\bR\x06setuid\x12\x14\n" +
+	"\x05ready\x18\t \x01(\tR\x05ready\x12>\n" +
+	"\rready_timeout\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\freadyTimeout\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
@@ -632,44 +818,53 @@ func file_sandtree_v1_template_proto_rawDescGZIP() []byte {
 	return file_sandtree_v1_template_proto_rawDescData
 }
 
-var file_sandtree_v1_template_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_sandtree_v1_template_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_sandtree_v1_template_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_sandtree_v1_template_proto_goTypes = []any{
-	(*Template)(nil),               // 0: sandtree.v1.Template
-	(*CreateTemplateRequest)(nil),  // 1: sandtree.v1.CreateTemplateRequest
-	(*CreateTemplateResponse)(nil), // 2: sandtree.v1.CreateTemplateResponse
-	(*ListTemplatesRequest)(nil),   // 3: sandtree.v1.ListTemplatesRequest
-	(*ListTemplatesResponse)(nil),  // 4: sandtree.v1.ListTemplatesResponse
-	(*GetTemplateRequest)(nil),     // 5: sandtree.v1.GetTemplateRequest
-	(*GetTemplateResponse)(nil),    // 6: sandtree.v1.GetTemplateResponse
-	(*RemoveTemplateRequest)(nil),  // 7: sandtree.v1.RemoveTemplateRequest
-	(*RemoveTemplateResponse)(nil), // 8: sandtree.v1.RemoveTemplateResponse
-	nil,                            // 9: sandtree.v1.Template.EnvEntry
-	nil,                            // 10: sandtree.v1.CreateTemplateRequest.EnvEntry
-	(*Resources)(nil),              // 11: sandtree.v1.Resources
-	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
+	(Golden_State)(0),              // 0: sandtree.v1.Golden.State
+	(*Template)(nil),               // 1: sandtree.v1.Template
+	(*Golden)(nil),                 // 2: sandtree.v1.Golden
+	(*CreateTemplateRequest)(nil),  // 3: sandtree.v1.CreateTemplateRequest
+	(*CreateTemplateResponse)(nil), // 4: sandtree.v1.CreateTemplateResponse
+	(*ListTemplatesRequest)(nil),   // 5: sandtree.v1.ListTemplatesRequest
+	(*ListTemplatesResponse)(nil),  // 6: sandtree.v1.ListTemplatesResponse
+	(*GetTemplateRequest)(nil),     // 7: sandtree.v1.GetTemplateRequest
+	(*GetTemplateResponse)(nil),    // 8: sandtree.v1.GetTemplateResponse
+	(*RemoveTemplateRequest)(nil),  // 9: sandtree.v1.RemoveTemplateRequest
+	(*RemoveTemplateResponse)(nil), // 10: sandtree.v1.RemoveTemplateResponse
+	nil,                            // 11: sandtree.v1.Template.EnvEntry
+	nil,                            // 12: sandtree.v1.CreateTemplateRequest.EnvEntry
+	(*Resources)(nil),              // 13: sandtree.v1.Resources
+	(*timestamppb.Timestamp)(nil),  // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
 }
 var file_sandtree_v1_template_proto_depIdxs = []int32{
-	9,  // 0: sandtree.v1.Template.env:type_name -> sandtree.v1.Template.EnvEntry
-	11, // 1: sandtree.v1.Template.resources:type_name -> sandtree.v1.Resources
-	12, // 2: sandtree.v1.Template.created:type_name -> google.protobuf.Timestamp
-	10, // 3: sandtree.v1.CreateTemplateRequest.env:type_name -> sandtree.v1.CreateTemplateRequest.EnvEntry
-	11, // 4: sandtree.v1.CreateTemplateRequest.resources:type_name -> sandtree.v1.Resources
-	0,  // 5: sandtree.v1.CreateTemplateResponse.template:type_name -> sandtree.v1.Template
-	0,  // 6: sandtree.v1.ListTemplatesResponse.templates:type_name -> sandtree.v1.Template
-	0,  // 7: sandtree.v1.GetTemplateResponse.template:type_name -> sandtree.v1.Template
-	1,  // 8: sandtree.v1.Templates.Create:input_type -> sandtree.v1.CreateTemplateRequest
-	3,  // 9: sandtree.v1.Templates.List:input_type -> sandtree.v1.ListTemplatesRequest
-	5,  // 10: sandtree.v1.Templates.Get:input_type -> sandtree.v1.GetTemplateRequest
-	7,  // 11: sandtree.v1.Templates.Remove:input_type -> sandtree.v1.RemoveTemplateRequest
-	2,  // 12: sandtree.v1.Templates.Create:output_type -> sandtree.v1.CreateTemplateResponse
-	4,  // 13: sandtree.v1.Templates.List:output_type -> sandtree.v1.ListTemplatesResponse
-	6,  // 14: sandtree.v1.Templates.Get:output_type -> sandtree.v1.GetTemplateResponse
-	8,  // 15: sandtree.v1.Templates.Remove:output_type -> sandtree.v1.RemoveTemplateResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	11, // 0: sandtree.v1.Template.env:type_name -> sandtree.v1.Template.EnvEntry
+	13, // 1: sandtree.v1.Template.resources:type_name -> sandtree.v1.Resources
+	14, // 2: sandtree.v1.Template.created:type_name -> google.protobuf.Timestamp
+	15, // 3: sandtree.v1.Template.ready_timeout:type_name -> google.protobuf.Duration
+	2,  // 4: sandtree.v1.Template.golden:type_name -> sandtree.v1.Golden
+	0,  // 5: sandtree.v1.Golden.state:type_name -> sandtree.v1.Golden.State
+	14, // 6: sandtree.v1.Golden.created:type_name -> google.protobuf.Timestamp
+	12, // 7: sandtree.v1.CreateTemplateRequest.env:type_name -> sandtree.v1.CreateTemplateRequest.EnvEntry
+	13, // 8: sandtree.v1.CreateTemplateRequest.resources:type_name -> sandtree.v1.Resources
+	15, // 9: sandtree.v1.CreateTemplateRequest.ready_timeout:type_name -> google.protobuf.Duration
+	1,  // 10: sandtree.v1.CreateTemplateResponse.template:type_name -> sandtree.v1.Template
+	1,  // 11: sandtree.v1.ListTemplatesResponse.templates:type_name -> sandtree.v1.Template
+	1,  // 12: sandtree.v1.GetTemplateResponse.template:type_name -> sandtree.v1.Template
+	3,  // 13: sandtree.v1.Templates.Create:input_type -> sandtree.v1.CreateTemplateRequest
+	5,  // 14: sandtree.v1.Templates.List:input_type -> sandtree.v1.ListTemplatesRequest
+	7,  // 15: sandtree.v1.Templates.Get:input_type -> sandtree.v1.GetTemplateRequest
+	9,  // 16: sandtree.v1.Templates.Remove:input_type -> sandtree.v1.RemoveTemplateRequest
+	4,  // 17: sandtree.v1.Templates.Create:output_type -> sandtree.v1.CreateTemplateResponse
+	6,  // 18: sandtree.v1.Templates.List:output_type -> sandtree.v1.ListTemplatesResponse
+	8,  // 19: sandtree.v1.Templates.Get:output_type -> sandtree.v1.GetTemplateResponse
+	10, // 20: sandtree.v1.Templates.Remove:output_type -> sandtree.v1.RemoveTemplateResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_sandtree_v1_template_proto_init() }
@@ -683,13 +878,14 @@ func file_sandtree_v1_template_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandtree_v1_template_proto_rawDesc), len(file_sandtree_v1_template_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   11,
+			NumEnums:      1,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_sandtree_v1_template_proto_goTypes,
 		DependencyIndexes: file_sandtree_v1_template_proto_depIdxs,
+		EnumInfos:         file_sandtree_v1_template_proto_enumTypes,
 		MessageInfos:      file_sandtree_v1_template_proto_msgTypes,
 	}.Build()
 	File_sandtree_v1_template_proto = out.File

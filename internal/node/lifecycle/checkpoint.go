@@ -228,7 +228,7 @@ func (s *Sandboxes) treeOf(ctx context.Context, b *sandbox) (Tree, error) {
 
 // Trees returns the trees of all sandboxes; a lost one's is empty.
 func (s *Sandboxes) Trees(ctx context.Context) ([]Tree, error) {
-	recs, err := s.store.Sandboxes(ctx)
+	recs, err := s.List(ctx)
 	if err != nil {
 		return nil, err
 	}

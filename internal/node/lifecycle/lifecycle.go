@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,6 +62,7 @@ type Sandboxes struct {
 	log      *slog.Logger
 	families *families
 	sessions *sessions
+	goldens  *goldens
 
 	mu    sync.Mutex
 	live  map[string]*sandbox // by id, the lost ones too
@@ -71,7 +73,7 @@ type Sandboxes struct {
 // New takes up the sandboxes that the store and the host's supervisors know.
 func New(ctx context.Context, cfg Config) (*Sandboxes, error) {
 	s := &Sandboxes{
-		store: cfg.Store, tag: cfg.Tag, log: cfg.Log, live: map[string]*sandbox{},
+		store: cfg.Store, tag: cfg.Tag, log: cfg.Log, live: map[string]*sandbox{}, goldens: newGoldens(),
 		sessions: &sessions{store: cfg.Store, dir: cfg.Sessions, log: cfg.Log, byID: map[string]*session.Session{}, refs: map[*session.Session]int{}},
 	}
 	s.families = newFamilies(cfg.Host, control.Events{SessionEnded: s.sessionEnded, SandboxEnded: s.sandboxEnded}, cfg.Log)
@@ -84,6 +86,7 @@ func New(ctx context.Context, cfg Config) (*Sandboxes, error) {
 
 // Close lets go of all sandboxes and sessions; they go on.
 func (s *Sandboxes) Close() {
+	s.goldens.close()
 	s.families.close()
 	s.sessions.close()
 }
@@ -196,7 +199,8 @@ type CreateOptions struct {
 	Resources control.Resources
 }
 
-// Create boots a sandbox, and starts its template's start command.
+// Create boots a sandbox, or, where its template has a start command, forks it
+// from the golden checkpoint.
 func (s *Sandboxes) Create(ctx context.Context, o CreateOptions) (store.Sandbox, error) {
 	t, err := s.template(ctx, o.Template)
 	if err != nil {
@@ -220,19 +224,13 @@ func (s *Sandboxes) Create(ctx context.Context, o CreateOptions) (store.Sandbox,
 	}
 	fam, err := s.families.ensure(ctx, t)
 	if err == nil {
-		b.setFamily(fam)
-		_, err = fam.client.Create(ctx, control.CreateRequest{
-			Sandbox: rec.ID, Hostname: rec.Hostname, Resources: rec.Resources, Setuid: t.Setuid,
-		})
+		err = s.populate(ctx, b, t, fam)
 	}
 	if err != nil {
 		s.undo(b)
 		return store.Sandbox{}, fmt.Errorf("create sandbox of template %q: %w", t.Name, err)
 	}
 	rec, err = s.update(ctx, b, func(r *store.Sandbox) { r.State = store.Running })
-	if err == nil && t.Start != "" {
-		rec, err = s.start(ctx, b, t)
-	}
 	if err != nil {
 		s.undo(b)
 		return store.Sandbox{}, fmt.Errorf("create sandbox of template %q: %w", t.Name, err)
@@ -240,14 +238,22 @@ func (s *Sandboxes) Create(ctx context.Context, o CreateOptions) (store.Sandbox,
 	return rec, nil
 }
 
-// start runs the template's start command. b.mu is held.
-func (s *Sandboxes) start(ctx context.Context, b *sandbox, t store.Template) (store.Sandbox, error) {
-	se, release, err := s.exec(ctx, b, t, ExecOptions{Argv: []string{"/bin/sh", "-c", t.Start}, StdinClosed: true})
-	if err != nil {
-		return store.Sandbox{}, fmt.Errorf("start command: %w", err)
+// populate makes the body of a sandbox whose record is there. b.mu is held.
+func (s *Sandboxes) populate(ctx context.Context, b *sandbox, t store.Template, fam *family) error {
+	if t.Start != "" {
+		g, err := s.golden(ctx, t, fam)
+		if err != nil {
+			return err
+		}
+		b.setFamily(fam)
+		return s.fromGolden(ctx, b, g)
 	}
-	defer release()
-	return s.update(ctx, b, func(r *store.Sandbox) { r.StartSession = se.Record().ID })
+	b.setFamily(fam)
+	rec := b.record()
+	_, err := fam.client.Create(ctx, control.CreateRequest{
+		Sandbox: rec.ID, Hostname: rec.Hostname, Resources: rec.Resources, Setuid: t.Setuid,
+	})
+	return err
 }
 
 // add makes a new sandbox known, by its record first.
@@ -295,9 +301,10 @@ func (s *Sandboxes) Get(ctx context.Context, ref string) (store.Sandbox, error) 
 	return b.record(), nil
 }
 
-// List lists the sandboxes, oldest first.
+// List lists the sandboxes, oldest first. Golden ones are nobody's and not in it.
 func (s *Sandboxes) List(ctx context.Context) ([]store.Sandbox, error) {
-	return s.store.Sandboxes(ctx)
+	all, err := s.store.Sandboxes(ctx)
+	return slices.DeleteFunc(all, func(r store.Sandbox) bool { return r.Golden }), err
 }
 
 // Remove ends a sandbox and deletes all of it. Without force it refuses, with

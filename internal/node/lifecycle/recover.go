@@ -72,6 +72,8 @@ func (s *Sandboxes) recoverOne(ctx context.Context, b *sandbox, f found, there b
 			s.log.Error("remove what an earlier node left half done", "sandbox", rec.ID, "error", err)
 		}
 		return nil
+	case rec.Golden:
+		return s.recoverGolden(ctx, b, f, there)
 	case !there:
 		if err := s.endAll(ctx, rec.ID, session.Lost); err != nil || rec.State == store.Lost {
 			return err

@@ -30,14 +30,28 @@ type TemplateOptions struct {
 	ImageID, Image string
 	Layers         []string // digests, lowest first
 	ImageEnv       map[string]string
-	Start          string
+	Start, Ready   string
+	ReadyTimeout   time.Duration // 0: DefaultReadyTimeout
 	Env            map[string]string
 	User, Dir      string
 	Resources      control.Resources
 	Setuid         bool
 }
 
-// CreateTemplate makes a template.
+func (o *TemplateOptions) checkStart() error {
+	switch {
+	case o.Ready != "" && o.Start == "":
+		return fault.New(fault.Invalid, "a ready command without a start command")
+	case o.ReadyTimeout != 0 && o.Ready == "":
+		return fault.New(fault.Invalid, "a time limit for being ready without a ready command")
+	case o.ReadyTimeout < 0:
+		return fault.New(fault.Invalid, "a time limit of %s: negative", o.ReadyTimeout)
+	}
+	return nil
+}
+
+// CreateTemplate makes a template. One with a start command is still to be
+// prepared; see [Sandboxes.Prepare].
 func (s *Sandboxes) CreateTemplate(ctx context.Context, o TemplateOptions) (store.Template, error) {
 	err := checkName("template", o.Name)
 	if err == nil {
@@ -46,12 +60,16 @@ func (s *Sandboxes) CreateTemplate(ctx context.Context, o TemplateOptions) (stor
 	if err == nil {
 		err = checkResources(o.Resources)
 	}
+	if err == nil {
+		err = o.checkStart()
+	}
 	if err != nil {
 		return store.Template{}, fmt.Errorf("create template: %w", err)
 	}
 	t := store.Template{
 		ID: id.New(id.Template), Name: o.Name, ImageID: o.ImageID, Image: o.Image, Layers: o.Layers, Start: o.Start,
 		Env: merge(o.ImageEnv, o.Env), User: o.User, Dir: o.Dir, Resources: o.Resources, Setuid: o.Setuid, Created: time.Now().UTC(),
+		Ready: o.Ready, ReadyTimeout: o.ReadyTimeout,
 	}
 	if err := s.store.AddTemplate(ctx, t); err != nil {
 		return store.Template{}, fmt.Errorf("create template: %w", err)
@@ -83,7 +101,7 @@ func (s *Sandboxes) RemoveTemplate(ctx context.Context, ref string, force bool) 
 	}
 	users := 0
 	for _, r := range recs {
-		if r.Template != t.ID {
+		if r.Template != t.ID || r.Golden {
 			continue
 		}
 		if !force {
@@ -98,6 +116,7 @@ func (s *Sandboxes) RemoveTemplate(ctx context.Context, ref string, force bool) 
 		return "", fault.New(fault.Conflict, "remove: template %q is used by %d sandboxes", t.Name, users).
 			WithHint("sandtree template rm -f %s removes them too", t.Name)
 	}
+	s.removeGolden(t.ID)
 	// The record goes first: from now on nobody starts the family again.
 	if err := s.store.RemoveTemplate(ctx, t.ID); err != nil {
 		return "", fmt.Errorf("remove template %q: %w", t.Name, err)
@@ -122,7 +141,7 @@ type Counts struct {
 
 // Counts counts.
 func (s *Sandboxes) Counts(ctx context.Context) (c Counts, err error) {
-	recs, err := s.store.Sandboxes(ctx)
+	recs, err := s.List(ctx)
 	if err != nil {
 		return c, err
 	}
@@ -153,6 +172,10 @@ func (s *Sandboxes) Counts(ctx context.Context) (c Counts, err error) {
 	s.mu.Unlock()
 	for _, b := range live {
 		b.recMu.Lock()
+		if b.rec.Golden {
+			b.recMu.Unlock()
+			continue
+		}
 		for _, se := range b.running {
 			if !se.Ended() {
 				c.Sessions++

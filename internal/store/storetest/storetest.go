@@ -46,13 +46,14 @@ func someTemplate(name string) store.Template {
 		ID: "tp-" + name, Name: name, ImageID: "im-1", Image: "img", Layers: []string{"sha256:1", "sha256:2"},
 		Start: "python3 -m http.server", Env: map[string]string{"A": "ü='\"\n"}, User: "me", Dir: "/srv",
 		Resources: control.Resources{MemoryBytes: 1 << 40, CPUs: 0.5, PIDs: 9, DiskBytes: 7}, Setuid: true, Created: now,
+		Ready: "curl -sf localhost", ReadyTimeout: 90 * time.Second,
 	}
 }
 
 func someSandbox(id, name string) store.Sandbox {
 	return store.Sandbox{
 		ID: id, Name: name, Template: "tp-a", Hostname: "h", Env: map[string]string{"K": "V"},
-		Resources: control.Resources{PIDs: 5}, State: store.Creating, Created: now, ForkedFrom: "cp-9", StartSession: "se-9",
+		Resources: control.Resources{PIDs: 5}, State: store.Creating, Created: now, ForkedFrom: "cp-9", StartSession: "se-9", Golden: true,
 	}
 }
 

@@ -80,6 +80,12 @@ func (c *Client) Remove(ctx context.Context, sandbox string) error {
 	return err
 }
 
+// Halt ends a sandbox's processes and keeps its checkpoints.
+func (c *Client) Halt(ctx context.Context, sandbox string) error {
+	_, err := call[wire.None](ctx, c, VerbHalt, SandboxRequest{sandbox})
+	return err
+}
+
 // List lists the family's sandboxes with their sessions.
 func (c *Client) List(ctx context.Context) (ListReply, error) {
 	return call[ListReply](ctx, c, VerbList, wire.None{})

@@ -14,6 +14,7 @@ import "time"
 const (
 	VerbCreate           = "create"            // CreateRequest → Sandbox
 	VerbRemove           = "remove"            // SandboxRequest → nothing
+	VerbHalt             = "halt"              // SandboxRequest: its processes end, its checkpoints stay; nothing
 	VerbList             = "list"              // nothing → ListReply
 	VerbExec             = "exec"              // ExecRequest → Session, with its descriptors
 	VerbSignal           = "signal"            // SignalRequest → nothing
@@ -336,6 +337,8 @@ type ForkRequest struct {
 	// empty one is that of the checkpoint.
 	Sandboxes []string `json:"sandboxes"`
 	Hostnames []string `json:"hostnames"`
+	// Resources of all copies; nil: those of the checkpoint.
+	Resources *Resources `json:"resources,omitempty"`
 }
 
 // ForkReply lists the copies of a checkpoint. ElapsedNS is the time of each.

@@ -1,0 +1,278 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/node/id"
+	"github.com/sandtree/sandtree/internal/node/session"
+	"github.com/sandtree/sandtree/internal/store"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// goldens are the golden checkpoints of templates with a start command. A
+// golden sandbox runs the command once, until it is ready; then a checkpoint is
+// taken, its processes end, and each sandbox of the template is a fork of that.
+//
+// The golden sandbox has a record, as others have, so that a node that starts
+// finds what an earlier one made or left half made. It lives and dies with the
+// family's supervisor, and is made again when the next sandbox is created.
+type goldens struct {
+	ctx    context.Context // ends with the node
+	cancel context.CancelFunc
+	making sync.WaitGroup
+
+	mu         sync.Mutex
+	byTemplate map[string]*golden
+}
+
+func newGoldens() *goldens {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &goldens{ctx: ctx, cancel: cancel, byTemplate: map[string]*golden{}}
+}
+
+// close ends the making of those that are not finished.
+func (gs *goldens) close() {
+	gs.cancel()
+	gs.making.Wait()
+}
+
+// golden is a golden checkpoint that is there, or is being made.
+type golden struct {
+	fam    *family
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when it is made or has failed
+	// What follows is set by then.
+	err        error
+	sandbox    *sandbox // nil: there is none (any more)
+	checkpoint control.Checkpoint
+	start      string // key of the start command's session
+}
+
+// golden returns the golden checkpoint of a template in a family, which is made
+// if it is not there. All who want one that is being made wait for it; one that
+// fails is made again for the next who asks.
+func (s *Sandboxes) golden(ctx context.Context, t store.Template, fam *family) (*golden, error) {
+	gs := s.goldens
+	gs.mu.Lock()
+	g := gs.byTemplate[t.ID]
+	if g == nil || g.fam.pid != fam.pid {
+		old := g
+		g = &golden{fam: fam, done: make(chan struct{})}
+		var making context.Context
+		making, g.cancel = context.WithCancelCause(gs.ctx)
+		gs.byTemplate[t.ID] = g
+		gs.making.Go(func() { s.makeGolden(making, t, g, old) })
+	}
+	gs.mu.Unlock()
+	select {
+	case <-g.done:
+		return g, g.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// makeGolden makes a golden checkpoint, and removes what is left of an earlier
+// one, whose supervisor has died.
+func (s *Sandboxes) makeGolden(ctx context.Context, t store.Template, g, old *golden) {
+	defer close(g.done)
+	defer g.cancel(nil)
+	if old != nil {
+		<-old.done
+		s.dropGolden(old)
+	}
+	err := s.buildGolden(ctx, t, g)
+	if err == nil {
+		return
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	g.err = fmt.Errorf("golden checkpoint: %w", err)
+	s.goldens.mu.Lock()
+	if s.goldens.byTemplate[t.ID] == g {
+		delete(s.goldens.byTemplate, t.ID)
+	}
+	s.goldens.mu.Unlock()
+	s.dropGolden(g)
+}
+
+// dropGolden removes the sandbox of a golden checkpoint.
+func (s *Sandboxes) dropGolden(g *golden) {
+	if g.sandbox != nil {
+		g.sandbox.mu.Lock()
+		defer g.sandbox.mu.Unlock()
+		s.undo(g.sandbox)
+	}
+}
+
+// removeGolden removes a template's golden checkpoint, or ends its making.
+func (s *Sandboxes) removeGolden(template string) {
+	s.goldens.mu.Lock()
+	g := s.goldens.byTemplate[template]
+	delete(s.goldens.byTemplate, template)
+	s.goldens.mu.Unlock()
+	if g == nil {
+		return
+	}
+	g.cancel(fault.New(fault.NotFound, "the template was removed"))
+	<-g.done
+	if g.err == nil {
+		s.dropGolden(g)
+	}
+}
+
+func (s *Sandboxes) buildGolden(ctx context.Context, t store.Template, g *golden) error {
+	rec := store.Sandbox{
+		ID: id.NewSandbox(s.tag), Template: t.ID, Env: t.Env, Resources: t.Resources, State: store.Creating,
+		Created: time.Now().UTC(), Golden: true,
+	}
+	rec.Hostname = hostname(store.Sandbox{ID: rec.ID, Name: t.Name})
+	b := newSandbox(rec, g.fam)
+	if err := s.add(ctx, b); err != nil {
+		return err
+	}
+	g.sandbox = b
+	_, err := g.fam.client.Create(ctx, control.CreateRequest{
+		Sandbox: rec.ID, Hostname: rec.Hostname, Resources: rec.Resources, Setuid: t.Setuid,
+	})
+	if err != nil {
+		return err
+	}
+	se, release, err := s.shell(ctx, b, t, t.Start, 0)
+	if err != nil {
+		return fmt.Errorf("start command: %w", err)
+	}
+	defer release()
+	g.start = se.Record().Key
+	if err := s.awaitReady(ctx, b, t, se); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g.checkpoint, err = s.checkpoint(ctx, b, ""); err != nil {
+		return err
+	}
+	if err := g.fam.client.Halt(ctx, rec.ID); err != nil {
+		return err
+	}
+	_, err = s.update(ctx, b, func(r *store.Sandbox) { r.State, r.StartSession = store.Running, g.start })
+	return err
+}
+
+// shell runs a shell command in a golden sandbox.
+func (s *Sandboxes) shell(ctx context.Context, b *sandbox, t store.Template, command string, timeout time.Duration) (*session.Session, func(), error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return s.exec(ctx, b, t, ExecOptions{Argv: []string{"/bin/sh", "-c", command}, StdinClosed: true, Timeout: timeout})
+}
+
+// fromGolden makes a sandbox, whose record is there, from a golden checkpoint.
+// b.mu is held.
+func (s *Sandboxes) fromGolden(ctx context.Context, b *sandbox, g *golden) error {
+	rec := b.record()
+	b.hold() // until its sessions are known
+	defer s.letGo(b)
+	r, err := g.fam.client.Fork(ctx, control.ForkRequest{
+		From:      control.CheckpointRef{Sandbox: g.sandbox.record().ID, Checkpoint: g.checkpoint.ID},
+		Sandboxes: []string{rec.ID}, Hostnames: []string{rec.Hostname}, Resources: &rec.Resources,
+	})
+	if err != nil {
+		return err
+	}
+	if len(r.Sandboxes) != 1 {
+		return fault.New(fault.Internal, "the supervisor made %d copies of 1", len(r.Sandboxes))
+	}
+	if err := s.adoptAll(ctx, b, g.fam.client, r.Sandboxes[0]); err != nil {
+		return fmt.Errorf("its sessions: %w", err)
+	}
+	b.recMu.Lock()
+	start := b.running[g.start]
+	b.recMu.Unlock()
+	if start == nil {
+		return nil // it had ended
+	}
+	_, err = s.update(ctx, b, func(r *store.Sandbox) { r.StartSession = start.Record().ID })
+	return err
+}
+
+// recoverGolden takes up a golden sandbox that an earlier node has finished.
+// b.mu is held.
+func (s *Sandboxes) recoverGolden(ctx context.Context, b *sandbox, f found, there bool) error {
+	rec := b.record()
+	if there {
+		tree, err := f.fam.client.Tree(ctx, rec.ID)
+		if err != nil {
+			return err
+		}
+		for _, c := range tree.Checkpoints {
+			if c.ID != rec.At {
+				continue
+			}
+			g := &golden{fam: f.fam, cancel: func(error) {}, done: make(chan struct{}), sandbox: b, checkpoint: c, start: rec.StartSession}
+			close(g.done)
+			s.goldens.mu.Lock()
+			defer s.goldens.mu.Unlock()
+			s.goldens.byTemplate[rec.Template] = g
+			return nil
+		}
+	}
+	if err := s.remove(ctx, b); err != nil {
+		s.log.Error("remove a golden sandbox that was lost", "sandbox", rec.ID, "error", err)
+	}
+	return nil
+}
+
+// GoldenState says whether a template's golden checkpoint is there.
+type GoldenState string
+
+// The states of a golden checkpoint.
+const (
+	GoldenMissing GoldenState = "missing" // it is made for the next sandbox
+	GoldenMaking  GoldenState = "making"
+	GoldenReady   GoldenState = "ready"
+)
+
+// Golden returns the state of a template's golden checkpoint, with the
+// checkpoint if it is ready.
+func (s *Sandboxes) Golden(template string) (GoldenState, control.Checkpoint) {
+	s.goldens.mu.Lock()
+	g := s.goldens.byTemplate[template]
+	s.goldens.mu.Unlock()
+	if g == nil {
+		return GoldenMissing, control.Checkpoint{}
+	}
+	select {
+	case <-g.done:
+	default:
+		return GoldenMaking, control.Checkpoint{}
+	}
+	if f := s.families.running(template); g.err != nil || f == nil || f.pid != g.fam.pid {
+		return GoldenMissing, control.Checkpoint{}
+	}
+	return GoldenReady, g.checkpoint
+}
+
+// Prepare makes the golden checkpoint of a template that has just been made. If
+// that fails, the template is removed.
+func (s *Sandboxes) Prepare(ctx context.Context, t store.Template) error {
+	if t.Start == "" {
+		return nil
+	}
+	fam, err := s.families.ensure(ctx, t)
+	if err == nil {
+		_, err = s.golden(ctx, t, fam)
+	}
+	if err == nil {
+		return nil
+	}
+	if _, e := s.RemoveTemplate(context.WithoutCancel(ctx), t.ID, true); e != nil && !fault.Is(e, fault.NotFound) {
+		err = errors.Join(err, e)
+	}
+	return fmt.Errorf("create template %q: %w", t.Name, err)
+}
