@@ -9,36 +9,6 @@ import (
 
 func notYet(what string) error { return fault.New(fault.Unsupported, "%s is not built yet", what) }
 
-// Collected says what [Repository.Collect] did.
-type Collected struct {
-	// Removed and Repacked count packs; Bytes is by how much the repository
-	// became smaller, Held what only leases still keep.
-	Removed, Repacked int
-	Bytes, Held       int64
-}
-
-// Collect frees chunks that no record refers to. It may run beside writes and
-// reads: what they rely on is kept until a later call. Only one runs at a time,
-// another is refused with Conflict.
-func (r *Repository) Collect(ctx context.Context) (Collected, error) {
-	return Collected{}, notYet("collect")
-}
-
-// Problem is something that [Repository.Verify] found broken.
-type Problem struct {
-	// Record is the record that needs it; empty if that is not known.
-	Record string
-	// What is the broken thing, with the reason.
-	What string
-}
-
-// Verify reads everything that a record refers to (all records, if none is
-// named), compares every checksum and follows every reference. It returns
-// what is broken; the error says why it could not go on.
-func (r *Repository) Verify(ctx context.Context, ids ...string) ([]Problem, error) {
-	return nil, notYet("verify")
-}
-
 // Export writes records, with all that they refer to, as one stream. Parents
 // that are not among them are not needed to import it.
 func (r *Repository) Export(ctx context.Context, w io.Writer, ids ...string) error {

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"maps"
@@ -61,18 +62,27 @@ type section struct {
 	Note  *os.File
 }
 
+// failer is the part of testing.TB that a world needs: a program has one, too.
+type failer interface {
+	Helper()
+	Fatal(...any)
+	Cleanup(func())
+}
+
 // world is a state that changes, and the checkpoints that it went through.
 type world struct {
-	t    testing.TB
+	t    failer
 	rand *rand.Rand
 	now  state
 	last string
 	made int
 }
 
-func newWorld(t testing.TB, seed uint64) *world {
+func newWorld(t testing.TB, seed uint64) *world { return makeWorld(t, seed, t.TempDir()) }
+
+func makeWorld(t failer, seed uint64, dir string) *world {
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 1))}
-	w.now = state{memory: map[int]memory{}, dir: filepath.Join(t.TempDir(), "upper")}
+	w.now = state{memory: map[int]memory{}, dir: filepath.Join(dir, "upper")}
 	if err := os.Mkdir(w.now.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +100,8 @@ func (w *world) still() state {
 // content is bytes that compress about as well as a program's.
 func (w *world) content(n int) []byte {
 	b := make([]byte, n)
-	for i := 0; i < n; i += 64 {
-		for j := i; j < min(i+24, n); j++ {
-			b[j] = byte(w.rand.Uint32())
-		}
+	for i := 0; i+8 <= n; i += 24 {
+		binary.LittleEndian.PutUint64(b[i:], w.rand.Uint64())
 	}
 	return b
 }
@@ -142,9 +150,9 @@ func (w *world) writePages(pid int) durable.Pages {
 	for n, b := range w.now.memory[pid] {
 		now[n] = b
 	}
-	writes := 20
+	writes := 10
 	if p.Full {
-		writes = 300
+		writes = 60
 	}
 	for range writes {
 		n := w.rand.Uint64N(2000)
@@ -173,7 +181,7 @@ func (w *world) processes() *image.Tree {
 		})
 	}
 	t.Files = []*image.File{{Kind: image.Regular, Path: "/gone", Deleted: true, Blob: &image.Blob{File: w.memfd(5000), Size: 1<<20 + 5000}}}
-	f := w.memfd(300_000)
+	f := w.memfd(200_000)
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	f.Close()
 	if err != nil {
@@ -196,7 +204,7 @@ func (w *world) files() {
 			_ = os.Remove(path)
 			continue
 		}
-		if err := os.WriteFile(path, w.content(w.rand.IntN(300_000)), 0o644); err != nil {
+		if err := os.WriteFile(path, w.content(w.rand.IntN(w.rand.IntN(200_000)+1)), 0o644); err != nil {
 			w.t.Fatal(err)
 		}
 	}

@@ -62,6 +62,9 @@ func (s *Store) Collect(ctx context.Context, mark func(context.Context, Live) er
 	}
 	defer unlock()
 	c := &collection{ctx: ctx, s: s, live: Live{}, mark: mark}
+	if err := s.Refresh(); err != nil {
+		return Collected{}, err
+	}
 	before, _ := s.Size()
 	if err := c.run(); err != nil {
 		return Collected{}, disk.Errorf("collect chunks: %w", err)
@@ -96,9 +99,6 @@ type collection struct {
 
 func (c *collection) run() error {
 	if err := c.s.clean(); err != nil {
-		return err
-	}
-	if err := c.s.Refresh(); err != nil {
 		return err
 	}
 	// Which rounds are over must be known before records are looked at: who

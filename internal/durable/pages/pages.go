@@ -187,3 +187,17 @@ func (m *Memory) Chunks(g Getter, enter func(chunk.ID) bool, visit func(id chunk
 	}
 	return nil
 }
+
+// Measure goes through all tables and tells what Bytes should be.
+func (m *Memory) Measure(g Getter) (bytes int64, err error) {
+	for _, t := range m.Tables {
+		ws, err := t.Read(g)
+		if err != nil {
+			return 0, err
+		}
+		for i := range ws {
+			bytes += int64(bits.OnesCount16(ws[i].mask())) * PageSize
+		}
+	}
+	return bytes, nil
+}

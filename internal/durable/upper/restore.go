@@ -27,7 +27,7 @@ func (m *Manifest) Restore(ctx context.Context, g content.Getter, dir int) error
 	if names, _ := f.Readdirnames(1); len(names) > 0 {
 		return fault.New(fault.Conflict, "the directory to restore files into is not empty")
 	}
-	r := &restore{ctx: ctx, g: g, root: own, names: map[uint64]name{}, dirs: map[uint64]*Entry{}}
+	r := &restore{ctx: ctx, g: g, root: own, dirs: map[uint64]*Entry{}}
 	defer r.path.close()
 	if err := m.Each(g, nil, r.entry); err != nil {
 		return err
@@ -43,19 +43,12 @@ func (m *Manifest) Restore(ctx context.Context, g content.Getter, dir int) error
 	return nil
 }
 
-// name is where a file is.
-type name struct {
-	dir  uint64
-	name string
-	kind uint32 // of st_mode
-}
-
 type restore struct {
 	ctx   context.Context
 	g     content.Getter
 	root  int
 	path  frames
-	names map[uint64]name   // the first of each file
+	order order
 	dirs  map[uint64]*Entry // on the path
 }
 
@@ -64,22 +57,16 @@ func (r *restore) entry(e *Entry) error {
 	if err := r.ctx.Err(); err != nil {
 		return fault.New(fault.Canceled, "%w", err)
 	}
-	if (e.Dir == 0) != (len(r.path) == 0) {
-		return fmt.Errorf("%w: %q is not where it belongs", chunk.ErrCorrupt, e.Name)
-	}
-	if _, twice := r.names[e.Ino]; twice != e.Again {
-		return fmt.Errorf("%w: %q is file %d", chunk.ErrCorrupt, e.Name, e.Ino)
+	left, err := r.order.next(e)
+	if err != nil {
+		return err
 	}
 	if e.Dir == 0 {
 		r.path = frames{{e.Ino, r.root}}
 		r.dirs[e.Ino] = e
-		r.names[e.Ino] = name{kind: unix.S_IFDIR}
 		return nil
 	}
-	for r.path.top().ino != e.Dir {
-		if len(r.path) == 1 {
-			return fmt.Errorf("%w: %q is in directory %d, which is not there", chunk.ErrCorrupt, e.Name, e.Dir)
-		}
+	for range left {
 		if err := r.leave(); err != nil {
 			return err
 		}
@@ -94,7 +81,6 @@ func (r *restore) create(dir int, e *Entry) error {
 	if e.Again {
 		return r.linkAgain(dir, e)
 	}
-	r.names[e.Ino] = name{e.Dir, e.Name, e.Mode & unix.S_IFMT}
 	switch kind := e.Mode & unix.S_IFMT; kind {
 	case unix.S_IFDIR:
 		if err := unix.Mkdirat(dir, e.Name, 0o700); err != nil {
@@ -183,10 +169,7 @@ func (r *restore) leave() error {
 
 // linkAgain gives a file a further name.
 func (r *restore) linkAgain(dir int, e *Entry) error {
-	first := r.names[e.Ino]
-	if first.kind == unix.S_IFDIR {
-		return fmt.Errorf("%w: a second name of a directory", chunk.ErrCorrupt)
-	}
+	first := r.order.names[e.Ino]
 	from, done, err := r.open(first.dir)
 	if err != nil {
 		return err
@@ -204,8 +187,8 @@ func (r *restore) open(ino uint64) (fd int, done func(), err error) {
 		}
 	}
 	var down []string
-	for at := ino; r.names[at].dir != 0; at = r.names[at].dir {
-		down = append(down, r.names[at].name)
+	for at := ino; r.order.names[at].dir != 0; at = r.order.names[at].dir {
+		down = append(down, r.order.names[at].name)
 	}
 	fd = r.root
 	for i := len(down) - 1; i >= 0; i-- {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +35,7 @@ func Same(t testing.TB, a, b string) {
 }
 
 // describe has everything of each file in a line, by path.
-func describe(t testing.TB, root string) map[string]string {
+func describe(t Failer, root string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	first := map[uint64]string{}
@@ -72,7 +73,7 @@ func describe(t testing.TB, root string) map[string]string {
 	return out
 }
 
-func walk(t testing.TB, root, path string, visit func(string, *unix.Stat_t)) {
+func walk(t Failer, root, path string, visit func(string, *unix.Stat_t)) {
 	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Lstat(filepath.Join(root, path), &st); err != nil {
@@ -98,7 +99,7 @@ func walk(t testing.TB, root, path string, visit func(string, *unix.Stat_t)) {
 	}
 }
 
-func xattrs(t testing.TB, path string) string {
+func xattrs(t Failer, path string) string {
 	t.Helper()
 	buf := make([]byte, 64<<10)
 	n, err := unix.Llistxattr(path, buf)
@@ -122,7 +123,7 @@ func xattrs(t testing.TB, path string) string {
 }
 
 // content sums up a file's bytes and holes.
-func content(t testing.TB, path string) string {
+func content(t Failer, path string) string {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOATIME|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -155,4 +156,21 @@ func content(t testing.TB, path string) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf(" size %d data%s sum %x", st.Size(), holes, sha256.Sum256(b.Bytes()))
+}
+
+// Digest sums up all that [Same] compares.
+func Digest(t Failer, dir string) string {
+	t.Helper()
+	files := describe(t, dir)
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(h, "%s %s\n", name, files[name])
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// Failer is the part of testing.TB that is needed.
+type Failer interface {
+	Helper()
+	Fatal(...any)
 }
