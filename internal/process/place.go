@@ -41,16 +41,11 @@ func (r *restore) makeSockets() error {
 }
 
 // install gives a process its descriptors.
-func (r *restore) install(n *newProcess) error {
-	b := tracee.NewBatch()
-	in, err := r.files.Install(b, n.image.Descriptors, n.control)
+func (r *restore) install(n *newProcess) (err error) {
+	n.control, err = r.files.Install(func(in descriptor.Installation) error { return r.runInstallation(n, in) }, n.image.Descriptors, n.control)
 	if err != nil {
-		return err
-	}
-	if err := r.runInstallation(n, b, in); err != nil {
 		return fmt.Errorf("install descriptors: %w", err)
 	}
-	n.control = in.Control
 	return nil
 }
 
@@ -61,23 +56,16 @@ func (r *restore) complete(n *newProcess) error {
 		return fmt.Errorf("pidfd: %w", err)
 	}
 	r.pidfds = append(r.pidfds, pidfd) // others may fetch what it opens
-	b := tracee.NewBatch()
-	in, err := r.files.Complete(b, descriptor.Completion{
+	err = r.files.Complete(func(in descriptor.Installation) error { return r.runInstallation(n, in) }, descriptor.Completion{
 		Table: n.image.Descriptors, PIDFD: pidfd, Terminal: n.image.Terminal, Control: n.control,
 	})
 	if err != nil {
-		return err
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	if err := r.runInstallation(n, b, in); err != nil {
 		return fmt.Errorf("complete descriptors: %w", err)
 	}
 	return nil
 }
 
-func (r *restore) runInstallation(n *newProcess, b *tracee.Batch, in descriptor.Installation) error {
+func (r *restore) runInstallation(n *newProcess, in descriptor.Installation) error {
 	var now unix.Rlimit
 	if err := unix.Prlimit(n.tracee.TID, unix.RLIMIT_NOFILE, nil, &now); err != nil {
 		return fmt.Errorf("limit of descriptors: %w", err)
@@ -94,7 +82,7 @@ func (r *restore) runInstallation(n *newProcess, b *tracee.Batch, in descriptor.
 			return fmt.Errorf("send descriptors: %w", err)
 		}
 	}
-	return n.tracee.Run(b)
+	return n.tracee.Run(in.Batch)
 }
 
 // foregrounds sets the foreground process groups of terminals. The kernel lets

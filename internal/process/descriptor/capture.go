@@ -25,13 +25,14 @@ type Capturer struct {
 	left         []*image.File // sessions' pipes that no process has any more
 	saved        int64         // bytes of content, deleted files' and pipes'
 
-	diag   *sockdiag.Conn // of the sandbox's network namespace
-	unix   []sockdiag.Unix
-	names  []socketName
-	tcp    []sockdiag.Inet
-	queued []int        // of those, connections that wait in a socket that was examined
-	ends   map[ends]int // descriptions of connections
-	ids    *ids
+	diag    *sockdiag.Conn // of the sandbox's network namespace
+	unix    []sockdiag.Unix
+	names   []socketName
+	tcp     []sockdiag.Inet
+	queued  []int          // of those, connections that wait in a socket that was examined
+	ends    map[ends]int   // descriptions of connections
+	sockets map[uint32]int // descriptions of sockets by inode
+	ids     *ids
 
 	numbers []int
 	text    []byte
@@ -57,9 +58,6 @@ func (c *Capturer) Capture(in []Process, env Env) (*Result, error) {
 	defer c.release()
 	for i := range in {
 		if err := c.list(i); err != nil {
-			return nil, err
-		}
-		if err := c.refuseMany(i); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +99,7 @@ func (c *Capturer) reset(in []Process, env Env) {
 	clear(c.objects)
 	clear(c.systems)
 	c.unix, c.names, c.ids = nil, nil, nil
-	c.tcp, c.queued, c.ends = nil, nil, nil
+	c.tcp, c.queued, c.ends, c.sockets = nil, nil, nil, nil
 }
 
 // Close gives back what is kept from one capture to the next.

@@ -5,12 +5,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
-// Completion says for which process calls are queued.
+// Completion says which process is completed.
 type Completion struct {
 	Table []image.Descriptor
 	// PIDFD must stay open until [Opened.Finish].
@@ -19,43 +18,54 @@ type Completion struct {
 	Control  int // the number of its control socket, from [Opened.Install]
 }
 
-// Complete queues what a process does when all processes exist, have their
-// sessions and controlling terminals, and have run the batches of Install: it
-// opens late files, fills epoll interest lists, sets owners and takes locks. Its root must
-// still be the sandbox's. The batch of one process must have run before
-// Complete is called for the next.
-func (o *Opened) Complete(b *tracee.Batch, c Completion) (Installation, error) {
-	in := Installation{Control: c.Control, Limit: c.Control + 1 + spareNumbers}
-	w := completion{Opened: o, Completion: c, b: b}
+// Complete has a process do what it does when all processes exist, have their
+// sessions and controlling terminals, and have their descriptors: it opens late
+// files, fills epoll interest lists, sets owners and takes locks. Its root must
+// still be the sandbox's.
+func (o *Opened) Complete(run func(Installation) error, c Completion) error {
+	w := completion{Opened: o, Completion: c, installer: newInstaller(c.Control+1+spareNumbers, run)}
+	w.numbers, w.entries = make(map[int]int, len(c.Table)), make(map[int]image.Descriptor, len(c.Table))
 	for _, d := range c.Table {
-		if b.Full(64, 4096) {
-			return in, fault.New(fault.Exhausted, "%d descriptors are more than one batch can complete", len(c.Table))
-		}
-		f := o.files[d.File]
-		if k := kindOf(f.Kind); k.late() {
-			if err := w.late(d, f); err != nil {
-				return in, err
-			}
+		w.entries[d.Number] = d
+		if _, ok := w.numbers[d.File]; !ok {
+			w.numbers[d.File] = d.Number
 		}
 	}
 	for _, d := range c.Table {
+		f := o.files[d.File]
+		if !kindOf(f.Kind).late() {
+			continue
+		}
+		if err := w.room(); err != nil {
+			return err
+		}
+		if err := w.late(d, f); err != nil {
+			return err
+		}
+	}
+	for _, d := range c.Table {
+		if err := w.room(); err != nil {
+			return err
+		}
 		if err := w.watch(d, o.files[d.File]); err != nil {
-			return in, err
+			return err
 		}
 		w.owner(d, o.files[d.File])
 	}
-	w.locks()
-	in.Messages = w.messages
-	return in, nil
+	if err := w.locks(); err != nil {
+		return err
+	}
+	return w.flush()
 }
 
-// completion is the batch of one process.
+// completion is what one process does.
 type completion struct {
 	*Opened
 	Completion
-	b        *tracee.Batch
-	messages [][]int
-	placed   map[int]bool // late files that it has by now
+	installer
+	placed  map[int]bool             // late files that it has by now
+	numbers map[int]int              // the first of each file
+	entries map[int]image.Descriptor // by number
 }
 
 // late gives the process a late file: it opens it, or gets what another
@@ -63,7 +73,7 @@ type completion struct {
 func (w *completion) late(d image.Descriptor, f *image.File) error {
 	_, made := w.made[d.File]
 	if n, ok := w.placedAt(d.File); ok {
-		w.b.Call(unix.SYS_DUP3, n, d.Number, closeOnExecFlag(d.CloseOnExec))
+		w.Batch.Call(unix.SYS_DUP3, n, d.Number, closeOnExecFlag(d.CloseOnExec))
 		return nil
 	}
 	if w.placed == nil {
@@ -87,18 +97,18 @@ func (w *completion) late(d image.Descriptor, f *image.File) error {
 		return nil
 	}
 	if k, ok := kindOf(f.Kind).(insideKind); ok {
-		w.place(k.openInside(w.b, f), d)
+		w.place(k.openInside(w.Batch, f), d)
 		w.made[d.File] = place{w.PIDFD, d.Number}
 		return nil
 	}
-	got := w.b.Call(unix.SYS_OPEN, f.Path, f.Flags&(reopenable|unix.O_NOFOLLOW)|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	got := w.Batch.Call(unix.SYS_OPEN, f.Path, f.Flags&(reopenable|unix.O_NOFOLLOW)|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	w.place(got, d)
 	if f.Flags&unix.O_PATH == 0 {
 		if f.Flags&unix.O_ASYNC != 0 {
-			w.b.Call(unix.SYS_FCNTL, d.Number, unix.F_SETFL, f.Flags&settable)
+			w.Batch.Call(unix.SYS_FCNTL, d.Number, unix.F_SETFL, f.Flags&settable)
 		}
 		if f.Pos != 0 {
-			w.b.Call(unix.SYS_LSEEK, d.Number, f.Pos, unix.SEEK_SET)
+			w.Batch.Call(unix.SYS_LSEEK, d.Number, f.Pos, unix.SEEK_SET)
 		}
 	}
 	w.made[d.File] = place{w.PIDFD, d.Number}
@@ -110,25 +120,21 @@ func (w *completion) placedAt(file int) (int, bool) {
 	if kindOf(w.files[file].Kind).late() && !w.placed[file] {
 		return 0, false
 	}
-	for _, d := range w.Table {
-		if d.File == file {
-			return d.Number, true
-		}
-	}
-	return 0, false
+	n, ok := w.numbers[file]
+	return n, ok
 }
 
 // place moves an open file, which may have any number, to a descriptor's.
 func (w *completion) place(got tracee.Ref, d image.Descriptor) {
-	high := w.b.Call(unix.SYS_FCNTL, got, unix.F_DUPFD_CLOEXEC, w.Control+1)
-	w.b.Call(unix.SYS_CLOSE, got)
-	w.b.Call(unix.SYS_DUP3, high, d.Number, closeOnExecFlag(d.CloseOnExec))
-	w.b.Call(unix.SYS_CLOSE, high)
+	high := w.Batch.Call(unix.SYS_FCNTL, got, unix.F_DUPFD_CLOEXEC, w.Control+1)
+	w.Batch.Call(unix.SYS_CLOSE, got)
+	w.Batch.Call(unix.SYS_DUP3, high, d.Number, closeOnExecFlag(d.CloseOnExec))
+	w.Batch.Call(unix.SYS_CLOSE, high)
 }
 
 func (w *completion) receive(fd int, f func(got tracee.Ref)) {
-	m := receive(w.b, w.Control, []int{fd}, func(_ int, got tracee.Ref) { f(got) })
-	w.messages = append(w.messages, m...)
+	m := receive(w.Batch, w.Control, []int{fd}, func(_ int, got tracee.Ref) { f(got) })
+	w.Messages = append(w.Messages, m...)
 }
 
 // owner sets who gets a description's signals. The kernel notes the rights of
@@ -139,9 +145,9 @@ func (w *completion) owner(d image.Descriptor, f *image.File) {
 	}
 	w.owned[d.File] = true
 	p := binary.LittleEndian.AppendUint32(nil, uint32(f.OwnerType))
-	at := w.b.Put(binary.LittleEndian.AppendUint32(p, uint32(f.Owner)))
-	w.b.Call(unix.SYS_FCNTL, d.Number, unix.F_SETOWN_EX, at)
+	at := w.Batch.Put(binary.LittleEndian.AppendUint32(p, uint32(f.Owner)))
+	w.Batch.Call(unix.SYS_FCNTL, d.Number, unix.F_SETOWN_EX, at)
 	if f.OwnerSignal != 0 {
-		w.b.Call(unix.SYS_FCNTL, d.Number, unix.F_SETSIG, f.OwnerSignal)
+		w.Batch.Call(unix.SYS_FCNTL, d.Number, unix.F_SETSIG, f.OwnerSignal)
 	}
 }

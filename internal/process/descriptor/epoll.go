@@ -28,11 +28,17 @@ func (epoll) examine(c *Capturer, d *description) error {
 	if err != nil {
 		return err
 	}
+	var holders []int
+	for p := range c.tables {
+		if len(entries) > 0 && c.holds(p, d.index) {
+			holders = append(holders, p)
+		}
+	}
 	seen := map[int]int{} // entries that had the same number so far
 	for _, e := range entries {
 		nth := seen[e.watch.Number]
 		seen[e.watch.Number]++
-		at, err := c.watched(d, e, nth)
+		at, err := c.watched(d, holders, e, nth)
 		if err != nil {
 			return err
 		}
@@ -102,17 +108,15 @@ func parseWatches(text []byte) (out []entry, err error) {
 }
 
 // watched finds the description that an entry is for, or -1. It is nearly
-// always what its process still has under the same number.
-func (c *Capturer) watched(d *description, e entry, nth int) (int, error) {
+// always what a process that has the epoll still has under the same number.
+func (c *Capturer) watched(d *description, holders []int, e entry, nth int) (int, error) {
 	try := func(i int) (bool, error) {
 		return isWatched(c.descriptions[i].fd, d.fd, e.watch.Number, nth)
 	}
-	for p := range c.tables {
-		if c.holds(p, d.index) {
-			if i := c.lookup(p, e.watch.Number); i >= 0 {
-				if ok, err := try(i); ok || err != nil {
-					return i, err
-				}
+	for _, p := range holders {
+		if i := c.lookup(p, e.watch.Number); i >= 0 {
+			if ok, err := try(i); ok || err != nil {
+				return i, err
 			}
 		}
 	}

@@ -15,66 +15,92 @@ import (
 // unix(7)).
 const maxMessage = 253
 
-// Installation is what a batch of [Opened.Install] or [Opened.Complete] needs
-// besides.
+// Installation is a batch of [Opened.Install] or [Opened.Complete], with what
+// it needs besides.
 type Installation struct {
+	Batch *tracee.Batch
 	// Messages are descriptors to send to the process's control socket before
 	// the batch runs, each list in a message of its own. They stay Opened's.
 	Messages [][]int
-	// Control is the number that the control socket has afterwards.
-	Control int
 	// Limit is the soft RLIMIT_NOFILE that the process must have meanwhile.
 	Limit int
 }
 
-// installOperations is how many operations of a batch place a table of that
-// many descriptors of that many files.
-func installOperations(files, descriptors int) int { return 3*files + 2*descriptors + 16 }
+// installer runs batches in one process, as many as it takes.
+type installer struct {
+	Installation
+	run func(Installation) error
+}
 
-// maxInstall is how many operations fit one batch, which keeps as many again
-// free, with room for what its caller queues before.
-const maxInstall = tracee.MaxOperations/2 - 128
+func newInstaller(limit int, run func(Installation) error) installer {
+	return installer{Installation{Batch: tracee.NewBatch(), Limit: limit}, run}
+}
 
-// Install queues the calls with which a process takes its descriptors, except
-// late ones. The process has its control socket under the given number, at
-// most 64 descriptors, and needs none of the others any more: after the batch
-// it has those of the table and the control socket, above them all, which the
-// caller closes last.
-func (o *Opened) Install(b *tracee.Batch, table []image.Descriptor, control int) (Installation, error) {
-	var files []int // each once
+// room runs what is queued if there is little room for more: a few calls with
+// a few hundred bytes.
+func (in *installer) room() error {
+	if !in.Batch.Full(64, 4096) {
+		return nil
+	}
+	return in.flush()
+}
+
+func (in *installer) flush() error {
+	if in.Batch.Len() == 0 {
+		return nil
+	}
+	err := in.run(in.Installation)
+	in.Batch, in.Messages = tracee.NewBatch(), nil
+	return err
+}
+
+// Install has a process take its descriptors, except late ones, by batches that
+// run runs in it. The process has its control socket under the given number, at
+// most 64 descriptors, and needs none of the others any more: afterwards it has
+// those of the table and the control socket, above them all, whose new number
+// is returned, and which the caller closes last.
+func (o *Opened) Install(run func(Installation) error, table []image.Descriptor, control int) (int, error) {
+	var hosts []int // of each file once
 	slot := map[int]int{}
 	top := max(o.highest, control)
 	for _, d := range table {
 		top = max(top, d.Number)
 		if _, ok := slot[d.File]; !ok && o.fd[d.File] >= 0 {
-			slot[d.File] = len(files)
-			files = append(files, d.File)
+			slot[d.File] = len(hosts)
+			hosts = append(hosts, o.fd[d.File])
 		}
 	}
 	// What is received takes the lowest free numbers: all below this.
-	in := Installation{Control: max(top, len(files)+64) + 1}
-	in.Limit = in.Control + 1 + len(files) + spareNumbers
-	if b.Full(installOperations(len(files), len(table)), 8*len(files)+512) {
-		return in, fault.New(fault.Exhausted, "%d descriptors are more than one batch can place", len(table))
+	up := max(top, len(hosts)+64) + 1
+	first := up + 1
+	in := newInstaller(first+len(hosts)+spareNumbers, run)
+	for at := 0; at < len(hosts); at += maxMessage {
+		if in.Batch.Full(2*maxMessage, 8*maxMessage) {
+			if err := in.flush(); err != nil {
+				return 0, err
+			}
+		}
+		b := in.Batch
+		part := hosts[at:min(at+maxMessage, len(hosts))]
+		in.Messages = append(in.Messages, receive(b, control, part, func(i int, got tracee.Ref) {
+			b.Call(unix.SYS_DUP3, got, first+at+i, unix.O_CLOEXEC)
+		})...)
 	}
-	hosts := make([]int, len(files))
-	for i, f := range files {
-		hosts[i] = o.fd[f]
+	if err := in.room(); err != nil {
+		return 0, err
 	}
-	first := in.Control + 1
-	from := control
-	in.Messages = receive(b, from, hosts, func(i int, got tracee.Ref) {
-		b.Call(unix.SYS_DUP3, got, first+i, unix.O_CLOEXEC)
-	})
-	b.Call(unix.SYS_DUP3, control, in.Control, unix.O_CLOEXEC)
-	b.Call(unix.SYS_CLOSE_RANGE, 0, in.Control-1, 0)
+	in.Batch.Call(unix.SYS_DUP3, control, up, unix.O_CLOEXEC)
+	in.Batch.Call(unix.SYS_CLOSE_RANGE, 0, up-1, 0)
 	for _, d := range table {
+		if err := in.room(); err != nil {
+			return 0, err
+		}
 		if i, ok := slot[d.File]; ok {
-			b.Call(unix.SYS_DUP3, first+i, d.Number, closeOnExecFlag(d.CloseOnExec))
+			in.Batch.Call(unix.SYS_DUP3, first+i, d.Number, closeOnExecFlag(d.CloseOnExec))
 		}
 	}
-	b.Call(unix.SYS_CLOSE_RANGE, first, uint32(1<<32-1), 0)
-	return in, nil
+	in.Batch.Call(unix.SYS_CLOSE_RANGE, first, uint32(1<<32-1), 0)
+	return up, in.flush()
 }
 
 // spareNumbers is how many numbers above its descriptors [Opened.Complete]

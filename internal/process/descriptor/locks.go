@@ -114,9 +114,12 @@ func parseLock(f [][]byte) (l image.Lock, ok bool) {
 // locks queues the locks of a process, and of a description that no process
 // before has locked. Nothing of the batch may close a file after that: closing
 // any descriptor of a file gives up a process's own locks of it.
-func (w *completion) locks() {
+func (w *completion) locks() error {
 	for _, d := range w.Table {
 		for _, l := range d.Locks {
+			if err := w.room(); err != nil {
+				return err
+			}
 			w.lock(d.Number, l)
 		}
 		if w.locked[d.File] {
@@ -124,9 +127,13 @@ func (w *completion) locks() {
 		}
 		w.locked[d.File] = true
 		for _, l := range w.files[d.File].Locks {
+			if err := w.room(); err != nil {
+				return err
+			}
 			w.lock(d.Number, l)
 		}
 	}
+	return nil
 }
 
 func (w *completion) lock(number int, l image.Lock) {
@@ -143,7 +150,7 @@ func (w *completion) lock(number int, l image.Lock) {
 		if l.Write {
 			how = unix.LOCK_EX
 		}
-		w.b.Call(unix.SYS_FLOCK, number, how|unix.LOCK_NB)
+		w.Batch.Call(unix.SYS_FLOCK, number, how|unix.LOCK_NB)
 		return
 	case image.OFD:
 		command = unix.F_OFD_SETLK
@@ -154,7 +161,7 @@ func (w *completion) lock(number int, l image.Lock) {
 	b = binary.LittleEndian.AppendUint64(b, uint64(l.Start))
 	b = binary.LittleEndian.AppendUint64(b, uint64(l.Length))
 	b = append(b, make([]byte, 8)...)
-	w.b.Call(unix.SYS_FCNTL, number, command, w.b.Put(b))
+	w.Batch.Call(unix.SYS_FCNTL, number, command, w.Batch.Put(b))
 }
 
 // lease takes the leases of a description. The kernel wants the owner of the

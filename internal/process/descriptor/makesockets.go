@@ -54,6 +54,7 @@ func (o *Opened) MakeSockets(makers []Maker) error {
 type workshop struct {
 	*Opened
 	workers []*worker
+	holders map[int]*worker // the first that will have a file
 	ids     *ids
 	have    map[int]*made   // sockets in their makers, by file
 	gone    map[int]int     // our descriptors of other ends that were closed, by file of the one that is left
@@ -81,12 +82,16 @@ type made struct {
 
 // holder is a worker that will have a file, or any.
 func (w *workshop) holder(file int) *worker {
-	for _, k := range w.workers {
-		for _, d := range k.Table {
-			if d.File == file {
-				return k
+	if w.holders == nil {
+		w.holders = map[int]*worker{}
+		for _, k := range slices.Backward(w.workers) {
+			for _, d := range k.Table {
+				w.holders[d.File] = k
 			}
 		}
+	}
+	if k := w.holders[file]; k != nil {
+		return k
 	}
 	return w.workers[0]
 }

@@ -20,21 +20,6 @@ func (c *Capturer) refuse(d *description, what, todo string) *fault.Error {
 		p.PID, p.Comm, what, d.num).WithHint("%s, then try again", todo)
 }
 
-// refuseMany refuses a table that no restored process could take: a checkpoint
-// of it would be one that nothing is made from.
-func (c *Capturer) refuseMany(proc int) error {
-	table, files := c.tables[proc], map[int]bool{}
-	for _, d := range table {
-		files[d.File] = true
-	}
-	if installOperations(len(files), len(table)) <= maxInstall {
-		return nil
-	}
-	p := &c.procs[proc]
-	return fault.New(fault.Uncapturable, "process %d (%s) has %d open descriptors, more than a checkpoint can keep", p.PID, p.Comm, len(table)).
-		WithHint("close some, then try again; about 800 of one process can be kept")
-}
-
 // refuseUnknown refuses what no kind has claimed, by its name.
 func (c *Capturer) refuseUnknown(d *description) error {
 	link, err := c.linkOf(d)

@@ -46,8 +46,6 @@ except BlockingIOError: pass`, "the file /tmp/f with a lock (1: LEASE BREAKING"}
 		{"large", `put(os.open("f", os.O_RDWR | os.O_CREAT)); os.unlink("f"); os.posix_fallocate(77, 0, 3 << 20)`, "the deleted file /tmp/f of 3145728 bytes"},
 		{"full pipes", `for i in range(3):
     r, w = os.pipe(); fcntl.fcntl(w, 1031, 1 << 20); os.write(w, b"x" * (1 << 20))`, "a pipe with 1048576 unread bytes"},
-		{"more than a batch can place", `import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 4096))
-for i in range(1000): os.open("/", os.O_RDONLY)`, "has 1003 open descriptors"},
 		{"dead process", `pid = os.fork()
 if pid == 0: signal.pause()
 put(os.open("/proc/%d/stat" % pid, os.O_RDONLY)); os.kill(pid, 9); os.waitpid(pid, 0)`, "whose process or object has gone,"},

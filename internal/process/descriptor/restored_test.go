@@ -98,29 +98,29 @@ func (b *body) restoreAll(t testing.TB, r *Result) (all []*restored) {
 		t.Fatal(err)
 	}
 	for i, v := range all {
-		batch := tracee.NewBatch()
-		in, err := o.Install(batch, r.Tables[i], testControl)
+		control, err := o.Install(func(in Installation) error { return v.run(socks[i], in) }, r.Tables[i], testControl)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.run(batch, socks[i], in)
-		controls = append(controls, in.Control)
+		controls = append(controls, control)
 	}
 	if b.between != nil {
 		b.between(o, all)
 	}
 	for i, v := range all {
-		batch := tracee.NewBatch()
 		leads := -1
 		if b.leads != nil {
 			leads = b.leads[i]
 		}
-		in, err := o.Complete(batch, Completion{Table: r.Tables[i], PIDFD: v.pidfd, Terminal: leads, Control: controls[i]})
+		err := o.Complete(func(in Installation) error { return v.run(socks[i], in) }, Completion{Table: r.Tables[i], PIDFD: v.pidfd, Terminal: leads, Control: controls[i]})
 		if err != nil {
 			t.Fatal(err)
 		}
+		batch := tracee.NewBatch()
 		batch.Call(unix.SYS_CLOSE, controls[i])
-		v.run(batch, socks[i], in)
+		if err := v.run(socks[i], Installation{Batch: batch}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := o.Close(); err != nil {
 		t.Fatal(err)
@@ -180,16 +180,13 @@ func (b *body) stub(t testing.TB) (*tracee.Server, int) {
 	return s, sp[0]
 }
 
-func (v *restored) run(b *tracee.Batch, sock int, in Installation) {
-	v.t.Helper()
+func (v *restored) run(sock int, in Installation) error {
 	for _, m := range in.Messages {
 		if err := unix.Sendmsg(sock, []byte{0}, unix.UnixRights(m...), nil, unix.MSG_NOSIGNAL); err != nil {
-			v.t.Fatal(err)
+			return err
 		}
 	}
-	if err := v.tr.Run(b); err != nil {
-		v.t.Fatal(err)
-	}
+	return v.tr.Run(in.Batch)
 }
 
 // fd duplicates a descriptor of the restored process.

@@ -138,12 +138,18 @@ func (socket) read(c *Capturer, d *description) error {
 // open is not called: sockets are made by processes, see [Opened.MakeSockets].
 func (socket) open(*Opened, *image.File) (int, error) { return -1, nil }
 
-// socketOf finds the socket with an inode, or -1.
+// socketOf finds the socket with an inode, or -1. All are known by then.
 func (c *Capturer) socketOf(inode uint32) int {
-	for i := range c.descriptions {
-		if d := &c.descriptions[i]; d.socket != nil && uint32(d.stat.Ino) == inode {
-			return i
+	if c.sockets == nil {
+		c.sockets = map[uint32]int{}
+		for i := range c.descriptions {
+			if d := &c.descriptions[i]; d.socket != nil {
+				c.sockets[uint32(d.stat.Ino)] = i
+			}
 		}
+	}
+	if i, ok := c.sockets[inode]; ok {
+		return i
 	}
 	return -1
 }

@@ -2,6 +2,7 @@ package descriptor
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -105,10 +106,10 @@ func (c *Capturer) closeOnExec(pid, n int) (bool, error) {
 
 // lookup finds the description that a process has under a number, or -1.
 func (c *Capturer) lookup(proc, number int) int {
-	for _, d := range c.tables[proc] {
-		if d.Number == number {
-			return d.File
-		}
+	t := c.tables[proc]
+	i, ok := slices.BinarySearchFunc(t, number, func(d image.Descriptor, n int) int { return d.Number - n })
+	if !ok {
+		return -1
 	}
-	return -1
+	return t[i].File
 }

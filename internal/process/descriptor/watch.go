@@ -27,6 +27,9 @@ func (w *completion) watch(d image.Descriptor, f *image.File) error {
 	for _, fired := range []bool{true, false} {
 		for _, e := range f.Watches {
 			if hasFired(e) == fired {
+				if err := w.room(); err != nil {
+					return err
+				}
 				if err := w.addWatch(d.Number, e); err != nil {
 					return err
 				}
@@ -48,10 +51,10 @@ func (w *completion) addWatch(epoll int, e image.Watch) error {
 	}
 	w.receive(fd, func(got tracee.Ref) {
 		// The number it came under may be the one that is wanted.
-		high := w.b.Call(unix.SYS_FCNTL, got, unix.F_DUPFD_CLOEXEC, w.Control+1)
-		w.b.Call(unix.SYS_CLOSE, got)
+		high := w.Batch.Call(unix.SYS_FCNTL, got, unix.F_DUPFD_CLOEXEC, w.Control+1)
+		w.Batch.Call(unix.SYS_CLOSE, got)
 		w.addAs(epoll, e, -1, &high)
-		w.b.Call(unix.SYS_CLOSE, high)
+		w.Batch.Call(unix.SYS_CLOSE, high)
 	})
 	return nil
 }
@@ -65,28 +68,26 @@ func (w *completion) addAs(epoll int, e image.Watch, number int, got *tracee.Ref
 	}
 	there := -1 // what the process has under the entry's number
 	cloexec := false
-	for _, d := range w.Table {
-		if d.Number == e.Number {
-			there, cloexec = d.File, d.CloseOnExec
-		}
+	if d, ok := w.entries[e.Number]; ok {
+		there, cloexec = d.File, d.CloseOnExec
 	}
 	switch there {
 	case e.File:
 		w.add(epoll, e)
 	case -1:
-		w.b.Call(unix.SYS_DUP3, from, e.Number, unix.O_CLOEXEC)
+		w.Batch.Call(unix.SYS_DUP3, from, e.Number, unix.O_CLOEXEC)
 		w.add(epoll, e)
-		w.b.Call(unix.SYS_CLOSE, e.Number)
+		w.Batch.Call(unix.SYS_CLOSE, e.Number)
 	default:
-		saved := w.b.Call(unix.SYS_FCNTL, e.Number, unix.F_DUPFD_CLOEXEC, w.Control+1)
-		w.b.Call(unix.SYS_DUP3, from, e.Number, unix.O_CLOEXEC)
+		saved := w.Batch.Call(unix.SYS_FCNTL, e.Number, unix.F_DUPFD_CLOEXEC, w.Control+1)
+		w.Batch.Call(unix.SYS_DUP3, from, e.Number, unix.O_CLOEXEC)
 		if e.Number == epoll {
 			w.add(saved, e)
 		} else {
 			w.add(epoll, e)
 		}
-		w.b.Call(unix.SYS_DUP3, saved, e.Number, closeOnExecFlag(cloexec))
-		w.b.Call(unix.SYS_CLOSE, saved)
+		w.Batch.Call(unix.SYS_DUP3, saved, e.Number, closeOnExecFlag(cloexec))
+		w.Batch.Call(unix.SYS_CLOSE, saved)
 	}
 }
 
@@ -99,8 +100,8 @@ func (w *completion) add(epoll any, e image.Watch) {
 	if fire {
 		events |= event
 	}
-	w.b.Call(unix.SYS_EPOLL_CTL, epoll, unix.EPOLL_CTL_ADD, e.Number, putEvent(w.b, events, e.Data))
+	w.Batch.Call(unix.SYS_EPOLL_CTL, epoll, unix.EPOLL_CTL_ADD, e.Number, putEvent(w.Batch, events, e.Data))
 	if fire {
-		w.b.Call(unix.SYS_EPOLL_WAIT, epoll, w.b.Put(make([]byte, 16)), 1, 0)
+		w.Batch.Call(unix.SYS_EPOLL_WAIT, epoll, w.Batch.Put(make([]byte, 16)), 1, 0)
 	}
 }
