@@ -58,6 +58,11 @@ template: build
 demo: build
 	scripts/demo $(DEMOFLAGS)
 
+# Search drivers over the Go SDK, on the demo's project.
+.PHONY: examples
+examples: build
+	scripts/examples
+
 # BENCHFLAGS adds flags, as in BENCHFLAGS='-n 200 --busy'.
 bench: build template
 	$(BIN) bench $(BENCHFLAGS)

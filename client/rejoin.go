@@ -76,6 +76,9 @@ func (a *Attachment) retry(epoch int) bool {
 // found. Errors are the transport's own.
 func (c *Client) join(ctx context.Context, open *sandtreev1.AttachOpen) (*connect.BidiStreamForClient[sandtreev1.AttachRequest, sandtreev1.AttachResponse], *sandtreev1.AttachResponse, error) {
 	stream := c.sessions.Attach(ctx)
+	// The transport notices the context's end only when something is sent or
+	// comes, and a stream that nobody leaves stays attached.
+	context.AfterFunc(ctx, func() { _ = stream.CloseResponse() })
 	// An error of Send shows itself, with its reason, in Receive.
 	err := stream.Send(&sandtreev1.AttachRequest{Message: &sandtreev1.AttachRequest_Open{Open: open}})
 	if err != nil && !errors.Is(err, io.EOF) {

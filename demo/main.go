@@ -18,11 +18,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/client"
+	"github.com/sandtree/sandtree/demo/lab"
 )
 
 func main() {
@@ -41,19 +41,18 @@ func run(ctx context.Context) (err error) {
 	var (
 		socket   = flag.String("socket", "", "the daemon's API socket")
 		template = flag.String("template", "debian", "template with python3 and pytest")
-		project  = flag.String("project", "", "directory with sqlparse/ of 0.5.0 and tests/ of 0.5.1")
+		project  = flag.String("project", lab.ProjectDirectory(), "directory with sqlparse/ of 0.5.0 and tests/ of 0.5.1")
 		width    = flag.Int("width", 2, "how many nodes are searched at a time")
 		short    = flag.Bool("short", false, "a search of a minute or less: fewer candidates, one node at a time")
 		samples  = flag.Int("samples", 3, "for how many nodes the fresh start is measured")
 	)
 	flag.Parse()
-	if *socket == "" || *project == "" || flag.NArg() > 0 || *width < 1 {
-		return errors.New("--socket and --project are needed; make demo gives them")
+	if *socket == "" || flag.NArg() > 0 || *width < 1 {
+		return errors.New("--socket is needed; make demo gives it")
 	}
-	for _, part := range []string{"sqlparse", "tests"} {
-		if _, err := os.Stat(filepath.Join(*project, part)); err != nil {
-			return err
-		}
+	at := lab.Lab{Template: *template, Project: *project}
+	if err := at.Check(); err != nil {
+		return err
 	}
 	c, err := client.Dial(*socket)
 	if err != nil {
@@ -61,7 +60,8 @@ func run(ctx context.Context) (err error) {
 	}
 	defer func() { _ = c.Close() }()
 
-	s := &search{c: c, lab: lab{c: c, template: *template, project: *project}, width: *width, candidates: candidates}
+	at.Client = c
+	s := &search{c: c, lab: at, width: *width, candidates: lab.Candidates}
 	if *short {
 		s.width = 1
 		s.candidates = shortCandidates()
@@ -84,10 +84,10 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-func shortCandidates() []candidate {
-	var some []candidate
-	for _, c := range candidates {
-		if c.short {
+func shortCandidates() []lab.Candidate {
+	var some []lab.Candidate
+	for _, c := range lab.Candidates {
+		if c.Short {
 			some = append(some, c)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/sandtree/sandtree/demo/lab"
 )
 
 // printTree draws what was tried: how many tests fail at each node. Nodes that
@@ -33,7 +35,7 @@ func (s *search) drawChildren(w io.Writer, n *node, indent string) {
 		case !promising(c):
 			mark = "x"
 		}
-		label := indent + branch + mark + " " + c.patch.name
+		label := indent + branch + mark + " " + c.patch.Name
 		fmt.Fprintf(w, "%s%*s%s\n", label, max(1, 46-len([]rune(label))), "", score)
 		s.drawChildren(w, c, indent+below)
 	}
@@ -52,20 +54,20 @@ func (s *search) measureFresh(ctx context.Context, best *node, samples int) (fre
 	var f fresh
 	path := best.path()
 	for i := range samples {
-		var edits []edit
+		var edits []lab.Edit
 		for _, p := range path[:min(i+1, len(path))] {
-			edits = append(edits, p.edits...)
+			edits = append(edits, p.Edits...)
 		}
 		begin := time.Now()
-		b, err := s.lab.open(ctx)
+		b, err := s.lab.Open(ctx)
 		if err != nil {
 			return f, err
 		}
-		r, err := b.warm.try(edits)
+		r, err := b.Try(edits)
 		if err == nil && r.Error != "" {
 			err = fmt.Errorf("fresh start: %s", r.Error)
 		}
-		if cerr := b.close(ctx); err == nil {
+		if cerr := b.Close(ctx); err == nil {
 			err = cerr
 		}
 		if err != nil {

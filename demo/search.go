@@ -11,28 +11,29 @@ import (
 	"time"
 
 	"github.com/sandtree/sandtree/client"
+	"github.com/sandtree/sandtree/demo/lab"
 )
 
 // node is a state of the project: the patches of its path, applied in order.
 type node struct {
 	parent   *node
-	patch    *candidate // nil at the root
-	reply    reply
+	patch    *lab.Candidate // nil at the root
+	reply    lab.Score
 	children []*node
 
 	checkpoint *client.Checkpoint // nil if it was not worth keeping
-	bench      *bench             // in which it is searched further, or nil
+	bench      *lab.Bench         // in which it is searched further, or nil
 }
 
 // search looks for the patches that make all tests pass.
 type search struct {
 	c          *client.Client
-	lab        lab
+	lab        lab.Lab
 	width      int // nodes searched at a time
-	candidates []candidate
+	candidates []lab.Candidate
 
 	root    *node
-	benches []*bench
+	benches []*lab.Bench
 
 	mu    sync.Mutex
 	times times
@@ -57,13 +58,13 @@ const maxSteps = 40
 // nothing is left to search, and returns the best node.
 func (s *search) run(ctx context.Context) (*node, error) {
 	begin := time.Now()
-	b, err := s.lab.open(ctx)
+	b, err := s.lab.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.benches = append(s.benches, b)
 	s.root = &node{bench: b}
-	if s.root.reply, err = b.warm.try(nil); err != nil {
+	if s.root.reply, err = b.Try(nil); err != nil {
 		return nil, err
 	}
 	s.times.start = time.Since(begin)
@@ -135,7 +136,7 @@ func (s *search) expand(ctx context.Context, n *node) error {
 		child := &node{parent: n, patch: c}
 		var err error
 		if child.reply, err = s.score(n.bench, *c); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 		n.children = append(n.children, child)
 		if promising(child) {
@@ -168,17 +169,17 @@ func promising(n *node) bool {
 func worse(a, b *node) bool { return len(b.reply.Failed) < len(a.reply.Failed) }
 
 // score applies a candidate and runs the tests.
-func (s *search) score(b *bench, c candidate) (reply, error) {
+func (s *search) score(b *lab.Bench, c lab.Candidate) (lab.Score, error) {
 	begin := time.Now()
-	r, err := b.warm.try(c.edits)
+	r, err := b.Try(c.Edits)
 	s.add(func(t *times) { t.nodes++; t.tests += time.Since(begin) })
 	return r, err
 }
 
 // keep takes a checkpoint.
-func (s *search) keep(ctx context.Context, b *bench, name string) (*client.Checkpoint, error) {
+func (s *search) keep(ctx context.Context, b *lab.Bench, name string) (*client.Checkpoint, error) {
 	begin := time.Now()
-	cp, err := b.sandbox.Checkpoint(ctx, name)
+	cp, err := b.Sandbox.Checkpoint(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +194,7 @@ func (s *search) keep(ctx context.Context, b *bench, name string) (*client.Check
 // back rolls a node's sandbox back to the node.
 func (s *search) back(ctx context.Context, n *node) error {
 	begin := time.Now()
-	_, err := n.bench.sandbox.Rollback(ctx, n.checkpoint.ID)
+	_, err := n.bench.Sandbox.Rollback(ctx, n.checkpoint.ID)
 	s.add(func(t *times) { t.rollbacks++; t.rollback += time.Since(begin) })
 	return err
 }
@@ -210,7 +211,7 @@ func (s *search) branch(ctx context.Context, nodes []*node) error {
 		if err != nil {
 			return err
 		}
-		b, err := s.lab.join(ctx, made.Sandboxes[0])
+		b, err := lab.Join(ctx, made.Sandboxes[0])
 		if err != nil {
 			return errors.Join(err, made.Sandboxes[0].Remove(ctx, true))
 		}
@@ -235,13 +236,13 @@ func (s *search) add(f func(*times)) {
 func (s *search) close(ctx context.Context) error {
 	var errs []error
 	for _, b := range s.benches {
-		errs = append(errs, b.close(ctx))
+		errs = append(errs, b.Close(ctx))
 	}
 	return errors.Join(errs...)
 }
 
 // path is the patches that make the node, in order.
-func (n *node) path() []*candidate {
+func (n *node) path() []*lab.Candidate {
 	if n.parent == nil {
 		return nil
 	}
@@ -251,7 +252,7 @@ func (n *node) path() []*candidate {
 func (n *node) names() []string {
 	var names []string
 	for _, c := range n.path() {
-		names = append(names, c.name)
+		names = append(names, c.Name)
 	}
 	return names
 }

@@ -38,10 +38,11 @@ var layers = [][]string{
 // beside lists the components that stand beside the layers, with all that
 // they may import.
 var beside = map[string][]string{
-	"api":     nil,
-	"client":  {"api", "internal/fault"},
-	"demo":    {"client"},
-	"scripts": nil,
+	"api":      nil,
+	"client":   {"api", "internal/fault"},
+	"demo":     {"client"},
+	"examples": {"client", "demo"},
+	"scripts":  nil,
 }
 
 // reachesBeside lists what components in the layers may import from beside
@@ -53,7 +54,7 @@ var reachesBeside = map[string][]string{
 
 // forTests lists helpers of tests, which import what they need and are
 // imported by tests alone.
-var forTests = []string{"internal/architecture", "internal/testrootfs"}
+var forTests = []string{"internal/architecture", "internal/testrootfs", "internal/testdaemon"}
 
 // unreachable lists what a component must not import even through others:
 // the engine and what is below it know no HTTP, SQL, command line or cluster,

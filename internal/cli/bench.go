@@ -19,7 +19,8 @@ func (inv *invocation) benchCmd() *cobra.Command {
 	cfg := bench.Config{Subject: subject.Config{DirtyFiles: 10, Threads: 5}}
 	heap, dirty := byteSize(100<<20), byteSize(2<<20)
 	peers := true
-	cmd := &cobra.Command{
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
 		Use:   "bench",
 		Short: "Measure this machine, with the floors beside",
 		Long: `Measure what a user waits for, and beside each figure its floor: the raw system calls
@@ -48,7 +49,7 @@ Exit code 1 if a figure could not be taken.`,
 				return err
 			}
 			var others []bench.Result
-			if peers && len(cfg.Only) == 0 {
+			if peers && (len(cfg.Only) == 0 || cmd.Flags().Changed("peers")) {
 				others = bench.Peers(ctx, peer.Config{N: cfg.N, HeapBytes: int64(heap), Scratch: scratch, Cache: peer.CacheDirectory()}, cfg.OnStart)
 			}
 			done()

@@ -1,4 +1,4 @@
-package main
+package lab
 
 import (
 	"bufio"
@@ -21,10 +21,10 @@ type warm struct {
 	ended chan error
 }
 
-// reply is the score that the tests give.
-type reply struct {
-	ID     int64    `json:"id"`
-	Error  string   `json:"error"`
+// Score is what the tests say of the project.
+type Score struct {
+	ID     int64    `json:"id"`    // of the request
+	Error  string   `json:"error"` // why the edits do not apply, and nothing was changed
 	Passed int      `json:"passed"`
 	Failed []string `json:"failed"`
 	Broken []string `json:"broken"` // test files that cannot even be loaded
@@ -47,24 +47,24 @@ func talk(a *client.Attachment) *warm {
 	return t
 }
 
-// try applies edits and returns the score of what the project is then.
-func (t *warm) try(edits []edit) (reply, error) {
+// try asks for the score after some edits.
+func (t *warm) try(edits []Edit) (Score, error) {
 	id := requests.Add(1)
 	if edits == nil {
-		edits = []edit{}
+		edits = []Edit{}
 	}
 	line, err := json.Marshal(struct {
 		ID    int64  `json:"id"`
-		Edits []edit `json:"edits"`
+		Edits []Edit `json:"edits"`
 	}{id, edits})
 	if err != nil {
-		return reply{}, err
+		return Score{}, err
 	}
 	if _, err := t.a.Write(append(line, '\n')); err != nil {
-		return reply{}, fmt.Errorf("ask the test process: %w", err)
+		return Score{}, fmt.Errorf("ask the test process: %w", err)
 	}
 	for t.lines.Scan() {
-		var r reply
+		var r Score
 		if err := json.Unmarshal(t.lines.Bytes(), &r); err != nil {
 			return r, fmt.Errorf("the test process said %q", t.lines.Text())
 		}
@@ -72,5 +72,5 @@ func (t *warm) try(edits []edit) (reply, error) {
 			return r, nil
 		}
 	}
-	return reply{}, fmt.Errorf("ask the test process: %w", <-t.ended)
+	return Score{}, fmt.Errorf("ask the test process: %w", <-t.ended)
 }

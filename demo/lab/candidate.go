@@ -1,18 +1,19 @@
-package main
+package lab
 
-// edit replaces a text that stands exactly once in a file of the project.
-type edit struct {
+// Edit replaces a text that stands exactly once in a file of the project.
+type Edit struct {
 	Path string `json:"path"`
 	Old  string `json:"old"`
 	New  string `json:"new"`
 }
 
-// candidate is a patch that somebody, or some model, proposes. Some are right,
+// Candidate is a patch that somebody, or some model, proposes. Some are right,
 // some are parts of what is right, some need another one first, some are wrong.
-type candidate struct {
-	name  string
-	edits []edit
-	short bool // also in the short form of the demo
+type Candidate struct {
+	Name  string
+	Edits []Edit
+	// Short says that it is also in the short form of the demo.
+	Short bool
 }
 
 const (
@@ -27,23 +28,23 @@ const (
 const afterNotNull = `    (r'NOT\s+NULL\b', tokens.Keyword),
 `
 
-// candidates are for release 0.5.0 of sqlparse. Release 0.5.1 fixed four bugs
+// Candidates are for release 0.5.0 of sqlparse. Release 0.5.1 fixed four bugs
 // in it: comments took white space with them (issue 772), statements were
 // split inside CASE in BEGIN (784), white space stayed in groups (782), and
 // NULLS FIRST and LAST were not part of an order (532).
-var candidates = []candidate{
-	{"nulls-are-order", []edit{{
+var Candidates = []Candidate{
+	{"nulls-are-order", []Edit{{
 		keywords, `(r'NULLS\s+(FIRST|LAST)\b', tokens.Keyword),`, `(r'NULLS\s+(FIRST|LAST)\b', tokens.Keyword.Order),`,
 	}}, true},
-	{"order-takes-nulls", []edit{{
+	{"order-takes-nulls", []Edit{{
 		keywords, afterNotNull, afterNotNull + `    (r'(ASC|DESC)(\s+NULLS\s+(FIRST|LAST))?\b', tokens.Keyword.Order),
 `,
 	}}, true},
-	{"order-without-boundary", []edit{{
+	{"order-without-boundary", []Edit{{
 		keywords, afterNotNull, afterNotNull + `    (r'(ASC|DESC)', tokens.Keyword.Order),
 `,
 	}}, false},
-	{"split-remembers-case", []edit{
+	{"split-remembers-case", []Edit{
 		{splitter, `        self._is_create = False
 `, `        self._is_create = False
         self._in_case = False
@@ -64,14 +65,14 @@ var candidates = []candidate{
             return 1
 `},
 	}, true},
-	{"split-end-is-flat", []edit{{
+	{"split-end-is-flat", []Edit{{
 		splitter, `            self._begin_depth = max(0, self._begin_depth - 1)
             return -1
 `, `            self._begin_depth = max(0, self._begin_depth - 1)
             return 0
 `,
 	}}, true},
-	{"strip-inside-group", []edit{{
+	{"strip-inside-group", []Edit{{
 		filters, `            tlist.tokens.pop(-2)
         self._stripws_default(tlist)
 `, `            tlist.tokens.pop(-2)
@@ -81,7 +82,7 @@ var candidates = []candidate{
         self._stripws_default(tlist)
 `,
 	}}, true},
-	{"strip-inside-anything", []edit{{
+	{"strip-inside-anything", []Edit{{
 		filters, `            tlist.tokens.pop(-2)
         self._stripws_default(tlist)
 `, `            tlist.tokens.pop(-2)
@@ -90,7 +91,7 @@ var candidates = []candidate{
         self._stripws_default(tlist)
 `,
 	}}, false},
-	{"token-knows-newline", []edit{
+	{"token-knows-newline", []Edit{
 		{tokens, `                 'is_group', 'is_whitespace')
 `, `                 'is_group', 'is_whitespace', 'is_newline')
 `},
@@ -99,10 +100,10 @@ var candidates = []candidate{
         self.is_newline = self.ttype in T.Newline
 `},
 	}, true},
-	{"comment-ends-with-line", []edit{{ // needs token-knows-newline
+	{"comment-ends-with-line", []Edit{{ // needs token-knows-newline
 		grouping, `imt(tk, t=T.Comment) or tk.is_whitespace, idx=tidx)`, `imt(tk, t=T.Comment) or tk.is_newline, idx=tidx)`,
 	}}, true},
-	{"comment-takes-no-space", []edit{{
+	{"comment-takes-no-space", []Edit{{
 		grouping, `imt(tk, t=T.Comment) or tk.is_whitespace, idx=tidx)`, `imt(tk, t=T.Comment), idx=tidx)`,
 	}}, true},
 }
