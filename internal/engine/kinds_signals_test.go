@@ -190,7 +190,7 @@ until(lambda: ('wait4', (sleeper, 0)) in early, 'wait4')
 early.clear()
 word.value = 8; raw(L(202), ctypes.byref(word), L(129), L(100), None, None, L(0))
 until(lambda: {('futex', (0, 0)), ('futex_forever', (0, 0))} <= set(early), 'futex')
-os.write(pw, b'xy')
+os.write(pw, bytes(5000)) # more than read takes before the others have looked
 until(lambda: {('read', (1, 0)), ('poll', (1, 0)), ('ppoll', (1, 0)), ('epoll_wait', (1, 0)), ('epoll_pwait', (1, 0))} <= set(early), 'input')
 `,
 		spoil: `
