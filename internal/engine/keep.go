@@ -45,7 +45,7 @@ func changesOf(c *process.Capture, parent string) *changes {
 		}
 		for _, r := range d.Runs {
 			s := durable.Span{Start: r.Start, End: r.End}
-			if r.Data == nil {
+			if r.Data == nil && r.From == 0 {
 				x.gone = append(x.gone, s)
 			} else {
 				x.changed = append(x.changed, s)

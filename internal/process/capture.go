@@ -172,31 +172,6 @@ func (l *Live) followLineages(c *Capture) {
 	}
 }
 
-func (l *Live) readMemory(c *Capture, arena *memory.Arena) error {
-	l.scanned = true
-	for _, p := range l.order {
-		d := &memory.Delta{}
-		if err := p.memory.Scan(d); err != nil {
-			return err
-		}
-		d.VMAs = append([]image.VMA(nil), d.VMAs...) // the tracker's own change at the next stop
-		if err := p.memory.Copy(d, arena); err != nil {
-			return err
-		}
-		if err := l.keepBackings(c, p, d); err != nil {
-			return err
-		}
-		c.Deltas[p.pid] = d
-		p.image.Memory = image.Memory{VMAs: d.VMAs, MM: p.stat.mm}
-		aux, err := l.read(p, "auxv")
-		if err != nil {
-			return err
-		}
-		p.image.Memory.Auxv = append([]byte(nil), aux...)
-	}
-	return nil
-}
-
 func (l *Live) listDescriptors() (err error) {
 	for _, p := range l.order {
 		if p.numbers, err = descriptor.List(p.host, p.numbers[:0]); err != nil {

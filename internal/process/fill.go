@@ -18,17 +18,25 @@ import (
 func (r *restore) fill(n *newProcess) error {
 	z := r.spawned.target.Zygote(n.line.Key)
 	b := tracee.NewBatch()
-	for pid, held := range n.held {
-		if held && pid != n.image.PID {
-			z.Leave(b, pid)
-		}
-	}
-	z.Place(b, n.image)
 	var send []int
+	room := func() (*tracee.Batch, error) {
+		if !b.Full(16, 8192) { // sockets hold only so many messages, too
+			return b, nil
+		}
+		err := r.runEach(n, b, send)
+		b, send = tracee.NewBatch(), nil
+		return b, err
+	}
+	if err := z.Place(room, n.image, n.held); err != nil {
+		return err
+	}
 	for i := range n.image.Memory.VMAs {
 		v := &n.image.Memory.VMAs[i]
 		if !v.Shared || v.Kind == image.VDSO {
 			continue
+		}
+		if _, err := room(); err != nil {
+			return err
 		}
 		fd, err := r.mapShared(b, n, v)
 		if err != nil {
@@ -37,12 +45,9 @@ func (r *restore) fill(n *newProcess) error {
 		if fd >= 0 {
 			send = append(send, fd)
 		}
-		if b.Full(16, 8192) { // sockets hold only so many messages, too
-			if err := r.runEach(n, b, send); err != nil {
-				return err
-			}
-			b, send = tracee.NewBatch(), nil
-		}
+	}
+	if _, err := room(); err != nil {
+		return err
 	}
 	queueMM(b, n.image)
 	return r.runEach(n, b, send)

@@ -70,8 +70,10 @@ func (r *restore) runWith(n *newProcess, b *tracee.Batch, fds []int) error {
 	return nil
 }
 
-// clone has a process clone its children. The largest comes first and its
-// memory leaves the parent at once, so that the next is cloned without it.
+// clone has a process clone its children. Each is cloned with the memory that it
+// and those below it need alone: with all of it, the time to make many would
+// grow with the square of their number. The largest comes first, and what
+// nobody needs any more leaves the parent at once.
 func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
 	mine := kids[n.image.PID]
 	if len(mine) == 0 {
@@ -85,28 +87,110 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
 		return s
 	}
 	sort.SliceStable(mine, func(i, j int) bool { return size(mine[i]) > size(mine[j]) })
-	// Each is cloned without the memory of its siblings: with it, the time to
-	// make many would grow with the square of their number.
-	for some := range slices.Chunk(mine, clonesAtOnce) {
-		if len(mine) == 1 {
-			break
+	c := &cloning{restore: r, n: n, zygote: z, batch: tracee.NewBatch(), users: map[int]int{}}
+	needs := make([][]int, len(mine))
+	for i, p := range mine {
+		needs[i] = c.needs(subtree(p, kids))
+		for _, pid := range needs[i] {
+			c.users[pid]++
 		}
-		b := tracee.NewBatch()
-		for _, p := range some {
-			for _, pid := range subtree(p, kids) {
-				if n.held[pid] {
-					z.Share(b, pid, false)
-				}
-			}
-		}
-		if err := n.tracee.Run(b); err != nil {
+	}
+	for _, pid := range c.needs([]int{n.image.PID}) {
+		c.users[pid]++
+	}
+	if err := c.shareAll(false); err != nil {
+		return err
+	}
+	for i, p := range mine {
+		if err := c.child(p, needs[i]); err != nil {
 			return err
 		}
 	}
-	for some := range slices.Chunk(mine, clonesAtOnce) {
-		if err := r.cloneSome(n, z, some, kids); err != nil {
+	if err := c.shareAll(true); err != nil {
+		return err
+	}
+	return c.run()
+}
+
+// cloning is how one process clones its children.
+type cloning struct {
+	*restore
+	n      *newProcess
+	zygote *memory.Zygote
+	batch  *tracee.Batch
+	made   []*newProcess // whose clones are queued
+	users  map[int]int   // how many still need a process's memory: this one, children
+}
+
+// needs are the processes whose memory some need that are held here: their own
+// and what they share.
+func (c *cloning) needs(pids []int) (out []int) {
+	seen := map[int]bool{}
+	add := func(pid int) {
+		if c.n.held[pid] && !seen[pid] {
+			seen[pid] = true
+			out = append(out, pid)
+		}
+	}
+	for _, pid := range pids {
+		add(pid)
+		for _, l := range c.zygote.Lenders(pid) {
+			add(l)
+		}
+	}
+	return out
+}
+
+// shareAll says of all memory that is held whether children get it.
+func (c *cloning) shareAll(share bool) error {
+	for pid, held := range c.n.held {
+		if !held {
+			continue
+		}
+		if err := c.room(); err != nil {
 			return err
 		}
+		c.zygote.Share(c.batch, pid, share)
+	}
+	return nil
+}
+
+// child queues the clone of one child.
+func (c *cloning) child(p *image.Process, needs []int) error {
+	m := &newProcess{image: p, line: c.n.line, socket: c.n.socket, control: tracee.ControlFD, held: map[int]bool{}}
+	for _, pid := range needs {
+		if err := c.room(); err != nil {
+			return err
+		}
+		c.zygote.Share(c.batch, pid, true)
+		m.held[pid] = true
+	}
+	a := tracee.CloneArgs{ExitSignal: exitSignal(p), SetTID: []int32{int32(p.PID)}}
+	if p.Parent != c.n.image.PID && c.n.image.State != image.Zombie { // PID 1 has adopted it
+		a.Flags, a.ExitSignal = unix.CLONE_PARENT, 0
+	}
+	c.batch.Clone3(a)
+	c.made = append(c.made, m)
+	for _, pid := range needs {
+		if err := c.room(); err != nil {
+			return err
+		}
+		if c.users[pid]--; c.users[pid] > 0 {
+			c.zygote.Share(c.batch, pid, false)
+			continue
+		}
+		c.zygote.Leave(c.batch, pid)
+		c.n.held[pid] = false
+	}
+	return nil
+}
+
+// callsForMemory is more than the parts that the memory of a process comes in.
+const callsForMemory = 64
+
+func (c *cloning) room() error {
+	if c.batch.Full(callsForMemory, 256) || len(c.made) == clonesAtOnce {
+		return c.run()
 	}
 	return nil
 }
@@ -114,44 +198,20 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
 // clonesAtOnce is how many children one batch clones.
 const clonesAtOnce = 64
 
-func (r *restore) cloneSome(n *newProcess, z *memory.Zygote, mine []*image.Process, kids map[int][]*image.Process) error {
-	b := tracee.NewBatch()
-	made := make([]*newProcess, len(mine))
-	for i, p := range mine {
-		made[i] = &newProcess{image: p, line: n.line, socket: n.socket, control: tracee.ControlFD, held: map[int]bool{}}
-		below := subtree(p, kids)
-		for _, pid := range below {
-			if n.held[pid] {
-				if len(kids[n.image.PID]) > 1 {
-					z.Share(b, pid, true)
-				}
-				made[i].held[pid] = true
-			}
-		}
-		for _, pid := range n.above {
-			made[i].held[pid] = n.held[pid]
-		}
-		made[i].above = append(slices.Clone(n.above), p.PID)
-		a := tracee.CloneArgs{ExitSignal: exitSignal(p), SetTID: []int32{int32(p.PID)}}
-		if p.Parent != n.image.PID && n.image.State != image.Zombie { // PID 1 has adopted it
-			a.Flags, a.ExitSignal = unix.CLONE_PARENT, 0
-		}
-		b.Clone3(a)
-		for _, pid := range below {
-			if n.held[pid] {
-				z.Leave(b, pid)
-				n.held[pid] = false
-			}
-		}
+func (c *cloning) run() error {
+	if c.batch.Len() == 0 {
+		return nil
 	}
-	born, err := r.clones(n, b, len(made))
+	born, err := c.clones(c.n, c.batch, len(c.made))
 	if err != nil {
 		return err
 	}
 	for i, t := range born {
-		made[i].tracee, made[i].threads = t, []*tracee.Tracee{t}
-		r.procs[made[i].image.PID] = made[i]
+		m := c.made[i]
+		m.tracee, m.threads = t, []*tracee.Tracee{t}
+		c.procs[m.image.PID] = m
 	}
+	c.batch, c.made = tracee.NewBatch(), nil
 	return nil
 }
 

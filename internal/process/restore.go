@@ -60,7 +60,6 @@ type newProcess struct {
 	socket  int              // our end of its control socket, shared along a lineage
 	control int              // the number of its own end
 	held    map[int]bool     // whose memory of the zygote is still mapped in it
-	above   []int            // the processes it was cloned through, and itself
 	tracker *memory.Tracker  // of its memory, until the Live has it
 	// protected tells the outcome of the tracker's Protect, which runs while it
 	// is not nil.

@@ -187,7 +187,7 @@ func (r *restore) meetRoot(l *Lineage, p *image.Process, socket int) error {
 		return err
 	}
 	r.live.pin.hold(host) // threads and children inherit it; each gets its own mask in the end
-	n := &newProcess{image: p, line: l, tracee: t, threads: []*tracee.Tracee{t}, socket: socket, control: tracee.ControlFD, held: map[int]bool{}, above: []int{p.PID}}
+	n := &newProcess{image: p, line: l, tracee: t, threads: []*tracee.Tracee{t}, socket: socket, control: tracee.ControlFD, held: map[int]bool{}}
 	for _, q := range l.Processes {
 		n.held[q.PID] = q.State != image.Zombie
 	}

@@ -16,8 +16,8 @@ type remoteSpan = procmem.Span
 //
 // A full capture reads /proc/PID/mem: process_vm_readv(2) pins pages, and
 // pinning would make those that are shared by fork the process's own. Pages
-// that were written since the last checkpoint are its own already. It also
-// refuses memory that the process itself may not read.
+// that were written since the last checkpoint are its own already, unless it
+// has forked since. It also refuses memory that the process itself may not read.
 func (t *Tracker) Copy(d *Delta, a *Arena) error {
 	c := copier{t: t}
 	for i := 0; i < len(d.Runs); i++ {
@@ -39,7 +39,7 @@ func (t *Tracker) Copy(d *Delta, a *Arena) error {
 		if v == nil {
 			return fmt.Errorf("page %#x of process %d is in no mapping", r.Start, t.pid)
 		}
-		if d.Full || v.Fresh || v.Prot&unix.PROT_READ == 0 {
+		if d.Full || v.Fresh || d.Forked || v.Prot&unix.PROT_READ == 0 {
 			err = t.readMem(r)
 		} else {
 			err = c.add(r)

@@ -13,6 +13,10 @@
 // and each checkpoint keeps a fork of it. Forks of forks would decay: every one
 // links each mapping to all its living ancestors.
 //
+// Pages that processes share since a fork are captured once and stand in the
+// window of one of them, from which the others have them again when they are
+// restored; see [Tracker.Borrow] and loans.go.
+//
 // File mappings of a zygote are of files in a layer, or in a snapshot: never of a
 // live overlay, which they would pin.
 //

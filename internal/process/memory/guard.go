@@ -1,6 +1,10 @@
 package memory
 
-import "golang.org/x/sys/unix"
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 // Advice of madvise(2) for guard pages (Linux 6.13): touching one ends the
 // process. C libraries make the ends of their threads' stacks of them.
@@ -33,6 +37,11 @@ func (g guards) meet(start, end uint64, f func(start, end uint64) error) (guards
 		}
 	}
 	return out, nil
+}
+
+// any reports whether one of the runs lies in a range.
+func (g guards) any(in span) bool {
+	return slices.ContainsFunc(g, func(s span) bool { return s.start < in.end && s.end > in.start })
 }
 
 // guard prepares a part of a run, at to in the zygote, for what it has become: a

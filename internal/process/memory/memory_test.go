@@ -152,30 +152,7 @@ func (g *target) capture(a *Arena) map[uint64][]byte {
 		}
 	}
 	pid := g.cmd.Process.Pid
-	must(ptrace.Seize(pid, tracee.OptionsLive))
-	must(ptrace.Interrupt(pid))
-	if st, err := ptrace.Wait(pid); err != nil || !st.Stopped() {
-		t.Fatal(st, err)
-	}
-	var regs tracee.Registers
-	must(ptrace.GetRegs(pid, &regs.PtraceRegs))
-	must(g.tr.Refresh())
-	if !g.tr.Attached() {
-		tr := tracee.Stopped(pid, regs)
-		ip, err := FindSyscall(pid, g.tr.VMAs())
-		must(err)
-		fd, err := tr.Syscall(ip, unix.SYS_USERFAULTFD, uffd.Flags)
-		must(err)
-		pf, err := unix.PidfdOpen(pid, 0)
-		must(err)
-		own, err := unix.PidfdGetfd(pf, int(fd), 0)
-		must(err)
-		unix.Close(pf)
-		must(g.tr.Attach(own))
-		_, err = tr.Syscall(ip, unix.SYS_CLOSE, uint64(fd))
-		must(err)
-		must(tr.SetRegisters(regs))
-	}
+	must(stop(g.tr))
 	g.delta = Delta{}
 	a.Reset()
 	must(g.tr.Scan(&g.delta))
@@ -184,19 +161,72 @@ func (g *target) capture(a *Arena) map[uint64][]byte {
 		must(ptrace.Detach(pid, 0))
 		return nil
 	}
+	want := contents(t, g.tr)
+	must(ptrace.Detach(pid, 0))
+	return want
+}
+
+// stop stops the process of a tracker and attaches to it.
+func stop(tr *Tracker) error {
+	pid := tr.host
+	if err := ptrace.Seize(pid, tracee.OptionsLive); err != nil {
+		return err
+	}
+	if err := ptrace.Interrupt(pid); err != nil {
+		return err
+	}
+	if st, err := ptrace.Wait(pid); err != nil || !st.Stopped() {
+		return fmt.Errorf("wait for %d: %v %w", pid, st, err)
+	}
+	var regs tracee.Registers
+	if err := ptrace.GetRegs(pid, &regs.PtraceRegs); err != nil {
+		return err
+	}
+	if err := tr.Refresh(); err != nil || tr.Attached() {
+		return err
+	}
+	p := tracee.Stopped(pid, regs)
+	ip, err := FindSyscall(pid, tr.VMAs())
+	if err != nil {
+		return err
+	}
+	fd, err := p.Syscall(ip, unix.SYS_USERFAULTFD, uffd.Flags)
+	if err != nil {
+		return err
+	}
+	pf, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	own, err := unix.PidfdGetfd(pf, int(fd), 0)
+	_ = unix.Close(pf)
+	if err != nil {
+		return err
+	}
+	if err := tr.Attach(own); err != nil {
+		return err
+	}
+	if _, err := p.Syscall(ip, unix.SYS_CLOSE, uint64(fd)); err != nil {
+		return err
+	}
+	return p.SetRegisters(regs)
+}
+
+// contents are all private memory of a stopped process, by mapping.
+func contents(t *testing.T, tr *Tracker) map[uint64][]byte {
+	t.Helper()
 	want := map[uint64][]byte{}
-	for _, v := range g.tr.VMAs() {
+	for _, v := range tr.VMAs() {
 		if v.Kind == image.VDSO || v.Shared {
 			continue
 		}
 		b := make([]byte, v.Len())
-		n, err := unix.Pread(g.tr.mem, b, int64(v.Start))
+		n, err := unix.Pread(tr.mem, b, int64(v.Start))
 		if n != len(b) && v.Kind != image.FileBacked { // a file may end before its mapping
 			t.Fatalf("read %#x: %d of %d: %v", v.Start, n, len(b), err)
 		}
 		want[v.Start] = b[:max(n, 0)]
 	}
-	must(ptrace.Detach(pid, 0))
 	return want
 }
 
@@ -211,24 +241,44 @@ func (g *target) whole() {
 // compare checks every byte of the zygote.
 func (g *target) compare(z *Zygote, want map[uint64][]byte) {
 	g.t.Helper()
+	compare(g.t, z, g.delta.PID, z.Windows(g.delta.PID), want)
+}
+
+// compare checks the memory of a process in a stub that holds it in pieces.
+func compare(t *testing.T, z *Zygote, pid int, where []Window, want map[uint64][]byte) {
+	t.Helper()
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/mem", z.Server().PID()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		g.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	for at, w := range want {
-		got := make([]byte, len(w))
-		n, err := unix.Pread(fd, got, int64(z.layout.park(g.delta.PID, at)))
-		if n != len(w) && len(w) > 0 {
-			g.t.Fatalf("mapping %#x: %d of %d bytes: %v", at, n, len(w), err)
+	compared := 0
+	for _, p := range where {
+		v := Find(z.vmas[pid], p.Start)
+		w := want[v.Start]
+		if uint64(len(w)) <= p.Start-v.Start {
+			continue
 		}
-		if !bytes.Equal(got, w) {
-			for i := 0; i < n; i += pageSize {
-				if !bytes.Equal(got[i:min(n, i+pageSize)], w[i:min(n, i+pageSize)]) {
-					g.t.Fatalf("page %#x of %+v differs", at+uint64(i), Find(g.delta.VMAs, at))
-				}
+		w = w[p.Start-v.Start : min(uint64(len(w)), p.End-v.Start)]
+		got := make([]byte, len(w))
+		if n, err := unix.Pread(fd, got, int64(p.At)); n != len(w) {
+			t.Fatalf("process %d, mapping %+v, piece %+v: %d of %d bytes: %v", pid, v, p, n, len(w), err)
+		}
+		compared += len(w)
+		if bytes.Equal(got, w) {
+			continue
+		}
+		for i := 0; i < len(w); i += pageSize {
+			if e := min(len(w), i+pageSize); !bytes.Equal(got[i:e], w[i:e]) {
+				t.Fatalf("process %d, page %#x of %+v differs (piece %+v, loans %+v)", pid, p.Start+uint64(i), v, p, within(z.loans[pid], span{v.Start, v.End}))
 			}
 		}
+	}
+	for _, w := range want {
+		compared -= len(w)
+	}
+	if compared != 0 {
+		t.Fatalf("process %d: %d bytes more were compared than it has", pid, compared)
 	}
 }
 

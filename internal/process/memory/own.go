@@ -3,7 +3,6 @@ package memory
 import (
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -16,20 +15,31 @@ type Window struct {
 	At         uint64 // of Start, in the zygote
 }
 
-// Windows are the parts that the zygote holds of a process, by address. What
-// lies in them stands at the same distance from each other there.
-func (z *Zygote) Windows(pid int) []Window {
-	var out []Window
-	for _, e := range z.layout.extents[pid] {
-		out = append(out, Window{e.start, e.end, e.at})
+// Windows are the parts that the zygote holds of a process's private memory: all
+// of its mappings, by address. What processes share stands at one place. They
+// are valid until the next Update.
+func (z *Zygote) Windows(pid int) (out []Window) {
+	vmas, loans := z.vmas[pid], z.loans[pid]
+	for i := range vmas {
+		v := &vmas[i]
+		at := v.Start
+		for _, l := range within(loans, span{v.Start, v.End}) {
+			if l.start > at {
+				out = append(out, Window{at, l.start, z.layout.park(pid, at)})
+			}
+			out = append(out, Window{l.start, l.end, z.layout.park(l.lender, l.start)})
+			at = l.end
+		}
+		if at < v.End {
+			out = append(out, Window{at, v.End, z.layout.park(pid, at)})
+		}
 	}
-	slices.SortFunc(out, func(a, b Window) int { return int(min(max(int64(a.Start)-int64(b.Start), -1), 1)) })
 	return out
 }
 
 // Own calls f for the runs of pages of a process that are its own: there, and
-// not a file's. Addresses are the process's, in ascending order within each
-// mapping.
+// not a file's, those that it shares with other processes as well. Addresses are
+// the process's. Runs come in no order and may touch.
 func (z *Zygote) Own(pid int, f func(start, end uint64)) error {
 	path := fmt.Sprintf("/proc/%d/pagemap", z.server.PID())
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -37,6 +47,9 @@ func (z *Zygote) Own(pid int, f func(start, end uint64)) error {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	defer unix.Close(fd)
+	for _, l := range z.loans[pid] {
+		f(l.start, l.end)
+	}
 	buf := make([]pagemap.Region, 1<<10)
 	for i := range z.vmas[pid] {
 		v := &z.vmas[pid][i]

@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/process/image"
@@ -46,12 +48,67 @@ func (z *Zygote) held(pid int) (out []extent) {
 	return out
 }
 
-// Place queues that a clone of the zygote which holds no other process's memory
-// any more moves this one's to where it belongs, and the kernel's mappings to
-// where p has them.
-func (z *Zygote) Place(b *tracee.Batch, p *image.Process) {
+// Room returns a batch with room for some more calls, running what is queued
+// if there is none.
+type Room func() (*tracee.Batch, error)
+
+// leaveLender queues that a clone of the zygote drops what it holds of the memory of a
+// process, but for what pid has from there.
+func (z *Zygote) leaveLender(room Room, lender, pid int) error {
+	var keep []span
+	for _, m := range z.borrowed[pid] {
+		if m.lender == lender {
+			at := z.layout.park(lender, m.start)
+			keep = append(keep, span{at, at + m.end - m.start})
+		}
+	}
+	for _, e := range z.held(lender) {
+		for _, s := range (spans{{e.at, e.parkEnd()}}).less(makeSpans(keep)) {
+			b, err := room()
+			if err != nil {
+				return err
+			}
+			b.Call(unix.SYS_MUNMAP, s.start, s.end-s.start)
+		}
+	}
+	return nil
+}
+
+// Place queues that a clone of the zygote makes this process's memory its own:
+// it drops that of the others that it holds, moves what is its own to where it
+// belongs, and the kernel's mappings to where p has them.
+func (z *Zygote) Place(room Room, p *image.Process, held map[int]bool) error {
+	lenders := z.Lenders(p.PID)
+	for pid, is := range held {
+		if !is || pid == p.PID {
+			continue
+		}
+		if slices.Contains(lenders, pid) {
+			if err := z.leaveLender(room, pid, p.PID); err != nil {
+				return err
+			}
+			continue
+		}
+		b, err := room()
+		if err != nil {
+			return err
+		}
+		z.Leave(b, pid)
+	}
+	ms := z.borrowed[p.PID]
 	for i := range z.vmas[p.PID] {
 		v := &z.vmas[p.PID][i]
+		if len(ms) > 0 && ms[0].start == v.Start {
+			if err := z.compose(room, p.PID, v, &ms[0]); err != nil {
+				return err
+			}
+			ms = ms[1:]
+			continue
+		}
+		b, err := room()
+		if err != nil {
+			return err
+		}
 		if at := z.layout.park(p.PID, v.Start); at != v.Start {
 			b.Call(unix.SYS_MREMAP, at, v.Len(), v.Len(), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, v.Start)
 		}
@@ -59,6 +116,10 @@ func (z *Zygote) Place(b *tracee.Batch, p *image.Process) {
 	at := uint64(vdsoPark)
 	for i := range p.Memory.VMAs {
 		v := &p.Memory.VMAs[i]
+		b, err := room()
+		if err != nil {
+			return err
+		}
 		if v.Advice&image.DontFork != 0 {
 			b.Call(unix.SYS_MADVISE, v.Start, v.Len(), unix.MADV_DONTFORK)
 		}
@@ -70,4 +131,27 @@ func (z *Zygote) Place(b *tracee.Batch, p *image.Process) {
 			at += v.Len()
 		}
 	}
+	return nil
+}
+
+// compose queues that a borrower's mapping is put together where it belongs: it
+// is the lender's mapping, with the borrower's own pages laid over it and without
+// those that the lender alone has.
+func (z *Zygote) compose(room Room, pid int, v *image.VMA, m *borrowed) error {
+	b, err := room()
+	if err != nil {
+		return err
+	}
+	if at := z.layout.park(m.lender, v.Start); at != v.Start {
+		b.Call(unix.SYS_MREMAP, at, v.Len(), v.Len(), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, v.Start)
+	}
+	own := z.layout.park(pid, v.Start)
+	if err := z.overlay(room, v, m, Find(z.vmas[m.lender], v.Start).Prot, v.Start, own); err != nil {
+		return err
+	}
+	if b, err = room(); err != nil {
+		return err
+	}
+	b.Call(unix.SYS_MUNMAP, own, v.Len())
+	return nil
 }

@@ -31,13 +31,12 @@ type Tracker struct {
 	origins    *Origins // nil: every file is one of the live incarnation
 }
 
-type span struct{ start, end uint64 }
-
 // Scratch is memory that trackers of one thread share.
 type Scratch struct {
 	regions []pagemap.Region
 	local   [512]unix.Iovec
 	remote  [512]remoteSpan
+	frames  [2][4096]uint64
 }
 
 // NewScratch makes the scratch memory of one thread.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"golang.org/x/sys/unix"
@@ -17,9 +18,13 @@ import (
 //
 // An error leaves the zygote in no usable state: kill it.
 func (z *Zygote) Update(deltas []*Delta, open Backing) error {
-	u := &update{z: z, open: open, batch: tracee.NewBatch(), opened: map[span]bool{}}
+	u := &update{z: z, open: open, batch: tracee.NewBatch(), opened: map[span]bool{}, mem: -1}
 	defer u.closeFiles()
-	if err := u.run(deltas); err != nil {
+	err := u.run(deltas)
+	if e := u.closeMemory(); err == nil {
+		err = e
+	}
+	if err != nil {
 		return fmt.Errorf("bring a zygote up to date: %w", err)
 	}
 	return nil
@@ -32,6 +37,7 @@ type update struct {
 	batch  *tracee.Batch
 	sent   []int // descriptors that go with the batch, received first
 	opened map[span]bool
+	mem    int          // /proc/PID/mem, once it was needed; else -1
 	after  []protection // to be set when the pages are in
 	dense  []span       // parked ranges that are worth huge pages
 }
@@ -43,6 +49,9 @@ type protection struct {
 
 func (u *update) run(deltas []*Delta) error {
 	z := u.z
+	if err := u.settle(deltas); err != nil {
+		return err
+	}
 	now := make(map[int]bool, len(deltas))
 	for _, d := range deltas {
 		now[d.PID] = true
@@ -63,8 +72,15 @@ func (u *update) run(deltas []*Delta) error {
 			z.layout.inPlace = 0
 		}
 	}
-	// The process with the most mappings stands in place, if none does yet.
-	sort.SliceStable(deltas, func(i, j int) bool { return len(deltas[i].VMAs) > len(deltas[j].VMAs) })
+	// The process with the most mappings stands in place, if none does yet: one
+	// that borrows nothing, since its window stands where its lender's would go.
+	deltas = slices.Clone(deltas)
+	sort.SliceStable(deltas, func(i, j int) bool {
+		if a, b := deltas[i].borrows(), deltas[j].borrows(); a != b {
+			return b
+		}
+		return len(deltas[i].VMAs) > len(deltas[j].VMAs)
+	})
 	for _, d := range deltas {
 		if err := u.mappings(d); err != nil {
 			return err
@@ -78,10 +94,12 @@ func (u *update) run(deltas []*Delta) error {
 	if err := u.flush(); err != nil {
 		return err
 	}
-	for _, d := range deltas {
-		if err := z.write(d); err != nil {
-			return err
-		}
+	if err := u.store(deltas); err != nil {
+		return err
+	}
+	u.lend(deltas)
+	if err := u.arrange(); err != nil {
+		return err
 	}
 	for _, p := range u.after {
 		if err := u.call(unix.SYS_MPROTECT, p.start, p.end-p.start, p.prot); err != nil {
@@ -412,6 +430,31 @@ func (u *update) prepareRuns(d *Delta) error {
 }
 
 const hugePage = 2 << 20
+
+// store writes the pages of all deltas: first those of processes that share
+// nothing, whose memory may be in huge pages. In the window of one that borrows,
+// a few own pages would fill them.
+func (u *update) store(deltas []*Delta) error {
+	borrows := func(d *Delta) bool { return d.borrows() || u.z.loans[d.PID] != nil }
+	for _, d := range deltas {
+		if !borrows(d) {
+			if err := u.z.write(d); err != nil {
+				return err
+			}
+		}
+	}
+	for _, d := range deltas {
+		if borrows(d) && len(d.Runs) > 0 {
+			if err := u.openMemory(); err != nil {
+				return err
+			}
+			if err := u.z.write(d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // write stores the pages of the runs.
 func (z *Zygote) write(d *Delta) error {

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"maps"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,11 @@ type Zygote struct {
 	layout *layout
 	vmas   map[int][]image.VMA // by pid, as they stand here; without kernel mappings
 	guards map[int]guards      // by pid
+	// loans are the pages that stand in another process's window, by borrower
+	// and address; no lender borrows the same page itself. borrowed are the
+	// mappings that have some.
+	loans    map[int][]loan
+	borrowed map[int][]borrowed
 }
 
 // NewZygote makes an empty zygote: a fork of a seed, and like it a child of
@@ -30,7 +36,7 @@ func NewZygote(seed *tracee.Server) (*Zygote, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a zygote: %w", err)
 	}
-	z := &Zygote{server: s, layout: newLayout(), vmas: map[int][]image.VMA{}}
+	z := &Zygote{server: s, layout: newLayout(), vmas: map[int][]image.VMA{}, loans: map[int][]loan{}}
 	if err := z.prepare(); err != nil {
 		s.Kill()
 		return nil, fmt.Errorf("make a zygote: %w", err)
@@ -107,14 +113,11 @@ func (z *Zygote) Fork() (*Zygote, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fork a zygote: %w", err)
 	}
-	c := &Zygote{server: s, layout: z.layout.clone(), vmas: make(map[int][]image.VMA, len(z.vmas))}
-	for pid, v := range z.vmas {
-		c.vmas[pid] = v // replaced as a whole by Update, never changed
-	}
-	for pid, g := range z.guards {
-		c.setGuards(pid, g) // as well
-	}
-	return c, nil
+	// What the maps hold is replaced as a whole by Update, never changed.
+	return &Zygote{
+		server: s, layout: z.layout.clone(), vmas: maps.Clone(z.vmas), guards: maps.Clone(z.guards),
+		loans: maps.Clone(z.loans), borrowed: z.borrowed,
+	}, nil
 }
 
 // Server is the stub that holds the memory.
