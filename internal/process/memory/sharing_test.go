@@ -22,7 +22,7 @@ import (
 // command.
 const family = `
 import os
-SLOTS = 8
+SLOTS = 7
 cmd = [os.pipe() for _ in range(SLOTS)]
 ans = os.pipe()
 slot = 0
@@ -90,7 +90,7 @@ func startKin(t *testing.T, seed, heapMB int) *kin {
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	k := &kin{t: t, in: in, out: bufio.NewReader(out)}
-	for i := 7; i > 0; i-- {
+	for i := 6; i > 0; i-- {
 		k.free = append(k.free, i)
 	}
 	if l, err := k.out.ReadString('\n'); l != "ready\n" {
@@ -273,7 +273,7 @@ func TestZygoteOfForkedProcesses(t *testing.T) {
 	defer func() { base.Kill() }()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var copied, lent uint64
-	for round := range 24 {
+	for round := range 16 {
 		ds := k.capture(a)
 		for _, d := range ds {
 			copied += uint64(d.Bytes())
@@ -298,9 +298,9 @@ func TestZygoteOfForkedProcesses(t *testing.T) {
 			if i == 0 {
 				r = k.all[len(k.all)-1]
 			}
-			place(t, z, r, round < 7).Kill()
+			place(t, z, r, round < 5).Kill()
 		}
-		if round%7 == 6 { // as after a rollback
+		if round%5 == 4 { // as after a rollback
 			base.Kill()
 			base = z
 		} else {
@@ -327,8 +327,8 @@ func TestZygoteOfForkedProcesses(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d processes at last; %d MB copied, %d MB lent in 24 checkpoints", len(k.all), copied>>20, lent>>20)
-	if lent < 24*heap<<20 {
+	t.Logf("%d processes at last; %d MB copied, %d MB lent in 16 checkpoints", len(k.all), copied>>20, lent>>20)
+	if lent < 16*heap<<20 {
 		t.Errorf("only %d MB were lent", lent>>20)
 	}
 }
