@@ -95,6 +95,9 @@ func (s *Sandboxes) RemoveTemplate(ctx context.Context, ref string, force bool) 
 	if err != nil {
 		return "", fmt.Errorf("remove: %w", err)
 	}
+	if force { // at once: sandboxes that are being created wait for it
+		s.removeGolden(t.ID)
+	}
 	recs, err := s.store.Sandboxes(ctx)
 	if err != nil {
 		return "", err
