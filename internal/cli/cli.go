@@ -96,7 +96,7 @@ does not exist with 127.`,
 		inv.execCmd, inv.shellCmd, inv.sessionsCmd, inv.attachCmd, inv.killCmd, inv.cpCmd, inv.statsCmd)
 	inv.add(root, groupCheckpoint, inv.checkpointCmd, inv.treeCmd, inv.rollbackCmd, inv.forkCmd, inv.diffCmd)
 	inv.add(root, groupSource, inv.imageCmd, inv.templateCmd)
-	inv.add(root, groupDaemon, inv.doctorCmd, inv.serveCmd, inv.infoCmd, inv.benchCmd, inv.completionCmd)
+	inv.add(root, groupDaemon, inv.doctorCmd, inv.serveCmd, inv.stopCmd, inv.infoCmd, inv.benchCmd, inv.completionCmd)
 	inv.add(root, "", inv.nodeCmd, inv.supervisorCmd, inv.workerCmd, inv.benchTargetCmd, inv.benchWorkCmd)
 	root.SetHelpCommandGroupID(groupDaemon)
 	return root
