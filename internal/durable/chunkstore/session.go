@@ -42,6 +42,7 @@ type Session struct {
 
 	mu      sync.Mutex
 	pending map[chunk.ID]int // lengths of those that are not published
+	own     map[chunk.ID]ownPlace
 	cur     *unfinished
 	done    []*unfinished
 	files   int
@@ -59,6 +60,12 @@ type Stats struct {
 type job struct {
 	id chunk.ID
 	b  *[]byte
+}
+
+// ownPlace is where a chunk of a session is after Flush.
+type ownPlace struct {
+	in *unfinished
+	i  int
 }
 
 // unfinished is a pack in tmp.
@@ -158,8 +165,23 @@ func (w *Session) Reuse(id chunk.ID) error {
 	return w.put(id, b)
 }
 
-// Append reads a chunk that was committed.
-func (w *Session) Append(dst []byte, id chunk.ID) ([]byte, error) { return w.s.Append(dst, id) }
+// Append reads a chunk that is in the store, or, after [Session.Flush], in the
+// session.
+func (w *Session) Append(dst []byte, id chunk.ID) ([]byte, error) {
+	w.mu.Lock()
+	p := w.own[id]
+	w.mu.Unlock()
+	if p.in == nil {
+		return w.s.Append(dst, id)
+	}
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	dst, err := pack.Read(p.in.f, p.in.pack.Entries()[p.i], dst, *buf)
+	if err != nil {
+		err = disk.Errorf("read chunk %s back: %w", id, err)
+	}
+	return dst, err
+}
 
 // code compresses chunks until there are no more.
 func (w *Session) code(jobs <-chan job) {
@@ -198,7 +220,7 @@ func (w *Session) store(id chunk.ID, stored []byte, length int) error {
 
 func (w *Session) begin() (*unfinished, error) {
 	w.files++
-	f, err := os.OpenFile(w.s.Temp(w.l, strconv.Itoa(w.files)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(w.s.Temp(w.l, strconv.Itoa(w.files)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -260,8 +282,15 @@ func (w *Session) Flush() error {
 	}
 	if w.err != nil {
 		w.err = disk.Errorf("write chunks: %w", w.err)
+		return w.err
 	}
-	return w.err
+	w.own = make(map[chunk.ID]ownPlace, len(w.pending))
+	for _, u := range w.done {
+		for i, e := range u.pack.Entries() {
+			w.own[e.ID] = ownPlace{u, i}
+		}
+	}
+	return nil
 }
 
 // Commit publishes all chunks. It ends the session, also by an error.
@@ -315,7 +344,7 @@ func (w *Session) commit() error {
 		}
 		w.s.add(p)
 	}
-	w.done = nil
+	w.done, w.own = nil, nil
 	return nil
 }
 
@@ -336,7 +365,7 @@ func (w *Session) Abort() {
 	for _, u := range w.done {
 		u.discard()
 	}
-	w.cur, w.done = nil, nil
+	w.cur, w.done, w.own = nil, nil, nil
 }
 
 // move puts a chunk that the store has already into a pack of the session.

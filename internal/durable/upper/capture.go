@@ -225,7 +225,7 @@ func (c *capture) link(e *Entry, dir int) error {
 // content keeps a regular file's content, or takes the parent's.
 func (c *capture) content(e *Entry, dir int, size int64) error {
 	now := c.inodes[e.Ino]
-	e.Generation, e.Extents = now.generation, now.extents.sum()
+	e.Generation, e.Extents = now.generation, now.extents
 	if was := c.before[e.Ino]; was != nil && was.Generation == e.Generation && was.Extents == e.Extents && was.Content.Size == size {
 		e.Content = was.Content
 		c.m.Bytes += e.Content.Bytes()

@@ -66,7 +66,7 @@ func describe(t Failer, root string) map[string]string {
 	})
 	// Contents last, since reading may change the time of access.
 	for path, line := range out {
-		if strings.HasPrefix(line, "mode 10") {
+		if strings.HasPrefix(line, "mode 100") {
 			out[path] += content(t, filepath.Join(root, path))
 		}
 	}
