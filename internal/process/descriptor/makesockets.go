@@ -42,7 +42,7 @@ func (o *Opened) MakeSockets(makers []Maker) error {
 		return err
 	}
 	w.ids = m
-	for _, step := range []func() error{w.makeUnix, w.makeTCP, w.fillQueues, w.release, w.finishSockets} {
+	for _, step := range []func() error{w.makeUnix, w.makeTCP, w.makeUDP, w.makeNetlink, w.fillQueues, w.release, w.finishSockets} {
 		if err := step(); err != nil {
 			return err
 		}

@@ -21,12 +21,10 @@ os.chdir("/tmp")
 keep = []
 `
 	tests := []struct{ name, script, want string }{
-		{"udp", `put(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).detach())`, "a UDP socket"},
 		{"raw", `put(socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).detach())`, "a raw IP socket"},
 		{"waiting with data", `l = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(l.getsockname()); c.send(b"x"); put(l.detach())`, "a listening TCP socket with a connection that has unread data"},
 		{"waiting unix socket with data", `l = socket.socket(socket.AF_UNIX); l.bind("\0refused"); l.listen(); c = socket.socket(socket.AF_UNIX); c.connect("\0refused"); c.send(b"x"); put(l.detach())`, "a listening unix socket with a connection that has unread data"},
 		{"urgent data", `l = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(l.getsockname()); s = l.accept()[0]; c.send(b"x", socket.MSG_OOB); put(s.detach())`, "a TCP socket with unread urgent data"},
-		{"netlink", `put(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).detach())`, "a netlink socket"},
 		{"packet", `put(socket.socket(socket.AF_PACKET, socket.SOCK_RAW).detach())`, "a packet socket"},
 		{"memfd of huge pages", `put(os.memfd_create("huge", 4))`, "a memfd of huge pages"},
 		{"pidfd of a thread", `import threading; th = threading.Thread(target=signal.pause, daemon=True); th.start(); put(os.pidfd_open(th.native_id, os.O_EXCL))`, "a pidfd of thread"},

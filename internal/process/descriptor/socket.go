@@ -2,6 +2,7 @@ package descriptor
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -37,9 +38,16 @@ func familyOf(s *image.Socket) family {
 		return unixFamily{}
 	case isTCP(s):
 		return tcpFamily{}
+	case isUDP(s):
+		return udpFamily{}
+	case s.Domain == unix.AF_NETLINK && slices.Contains(netlinks, s.Protocol):
+		return netlinkFamily{}
 	}
 	return nil
 }
+
+// netlinks are the protocols of netlink that a sandbox may speak.
+var netlinks = []int{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_KOBJECT_UEVENT}
 
 // gatherSockets finds out what sockets there are, and what descriptors are on
 // their way in them.

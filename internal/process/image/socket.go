@@ -30,8 +30,10 @@ type Socket struct {
 	// descriptor refers to. PeerGone: it was closed.
 	Peer     int
 	PeerGone bool
-	Unix     *UnixSocket
-	TCP      *TCPSocket
+	// Groups are those that a netlink socket has joined.
+	Groups []int
+	Unix   *UnixSocket
+	TCP    *TCPSocket
 }
 
 // SocketOption is an option that is not as in a new socket (getsockopt(2)).
