@@ -11,7 +11,9 @@
 // what no checkpoint can keep, by process and descriptor, before anything is
 // touched. The second reads content. Unread data of pipes is copied with
 // tee(2), which leaves it where it is; that of terminals has to be taken out
-// and is put back at once, last of all. All duplicates are closed before
+// and is put back at once, last of all. Sockets are looked through by peeking,
+// what they carry becomes descriptions like the others, and what sock_diag(7)
+// lists tells how they are connected. All duplicates are closed before
 // Capture returns, since one held longer would hide an end of file.
 //
 // # Restore
@@ -19,9 +21,11 @@
 // [Open] makes every description in this process: files are looked up below
 // the new root with openat2(2), so that no link inside leads out of it; pipes
 // are made and filled; terminals are opened until they have the numbers they
-// had. [Opened.Install] then queues the calls with which one process
-// takes its descriptors from its control socket to their old numbers.
-// [Opened.Complete] queues what only a process itself can do once the
+// had. [Opened.MakeSockets] has processes make the sockets, which it then
+// binds, connects and fills through duplicates; a socket belongs for good to the
+// network namespace, cgroup and credentials of who made it. [Opened.Install]
+// has one process take its descriptors from its control socket to their old
+// numbers. [Opened.Complete] does what only a process itself can do once the
 // others exist: opening files of /proc with its own rights, /dev/tty, and
 // filling epoll interest lists, whose entries carry descriptor numbers of the
 // process that added them.
