@@ -175,7 +175,8 @@ func (b *blanks) wait() {
 func (b *blanks) shed() {
 	b.mu.Lock()
 	gone := b.ready
-	b.ready = nil
+	b.ready, b.failed = nil, true
+	b.change.Broadcast()
 	b.mu.Unlock()
 	for _, blank := range gone {
 		if err := b.end(blank); err != nil {

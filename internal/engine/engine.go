@@ -21,6 +21,7 @@ type Engine struct {
 	log    *slog.Logger
 
 	standbys *standbys
+	relief   *relief
 	keeper   *keeper
 
 	mu    sync.Mutex
@@ -40,6 +41,7 @@ func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, 
 		most = 0
 	}
 	e.standbys = newStandbys(e, most)
+	e.relief = newRelief(e)
 	e.keeper = newKeeper(e, cfg.Durable)
 	f.keeper = e.keeper
 	return e, nil
@@ -51,6 +53,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	boxes := slices.Collect(maps.Values(e.boxes))
 	e.mu.Unlock()
+	e.relief.close()
 	e.standbys.close()
 	e.keeper.close()
 	var errs []error

@@ -236,13 +236,22 @@ func (s *standbys) drop(b *box, checkpoint string) {
 	s.abandon(gone)
 }
 
-// shed gives up all standbys, because memory is short. They are built again
-// when their checkpoints are used next.
-func (s *standbys) shed() int {
+// shed gives up half of what stands ready, of the checkpoints that were used
+// longest ago first, because memory is short. It is built again when its
+// checkpoint is used next.
+func (s *standbys) shed() (n int) {
 	s.mu.Lock()
+	for _, w := range s.wishes {
+		n += len(w.ready)
+	}
+	n = (n + 1) / 2
 	var gone []*reborn
 	for _, w := range s.wishes {
-		gone, w.ready, w.failed = append(gone, w.ready...), nil, true
+		k := min(n-len(gone), len(w.ready))
+		if k > 0 {
+			gone, w.ready = append(gone, w.ready[:k]...), w.ready[k:]
+		}
+		w.failed = true // none is built as long as memory is short
 	}
 	s.mu.Unlock()
 	s.abandon(gone)

@@ -131,3 +131,34 @@ func TestNamedStandbys(t *testing.T) {
 		t.Errorf("standbys of no checkpoint: %v", err)
 	}
 }
+
+// Under memory pressure the older half of what stands ready goes, and everything
+// works without.
+func TestRelief(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	p := h.exec(box, false, "python3", "-c", interpreter)
+	p.until("= ready")
+	p.ask("x = 1", "= ")
+	old, now := h.checkpoint(box), h.checkpoint(box)
+	h.engine.Wait()
+	h.engine.Relieve()
+	if a, b := h.engine.Standbys(box, old.ID), h.engine.Standbys(box, now.ID); a != 0 || b != 1 {
+		t.Errorf("%d standbys of the parent and %d of the checkpoint are left, want 0 and 1", a, b)
+	}
+	h.engine.Relieve()
+	if n := h.engine.Standbys(box, now.ID); n != 0 {
+		t.Errorf("%d standbys are left", n)
+	}
+	for range 3 { // each is the next one's reason to build one again
+		_, ss := h.rollback(box, now.ID)
+		p = ss[p.id]
+		if got := p.ask("x", "= "); got != "1" {
+			t.Errorf("x is %s", got)
+		}
+		h.engine.Wait()
+	}
+	if n := h.engine.Standbys(box, now.ID); n != 1 {
+		t.Errorf("%d standbys of a checkpoint that is in use again", n)
+	}
+}
