@@ -268,6 +268,11 @@ func closeContent(t *image.Tree) {
 	for _, s := range t.Shared {
 		_ = s.Close()
 	}
+	for _, g := range t.SystemV.Segments {
+		if g.Content != nil {
+			_ = g.Content.Close()
+		}
+	}
 	for _, f := range t.Files {
 		if f.Blob != nil {
 			_ = f.Blob.Close()

@@ -101,6 +101,12 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := l.refuse(); err != nil {
 		return err
 	}
+	if err := l.readSystemV(c.Tree); err != nil {
+		return err
+	}
+	if err := l.refuseSegments(c.Tree); err != nil {
+		return err
+	}
 	if err := l.listDescriptors(); err != nil {
 		return err
 	}
@@ -314,6 +320,9 @@ func (c *Capture) Discard() {
 	c.Close()
 	for _, s := range c.Tree.Shared {
 		_ = s.Close()
+	}
+	for _, g := range c.Tree.SystemV.Segments {
+		_ = g.Content.Close()
 	}
 	for _, f := range c.Tree.Files {
 		if f.Blob != nil {

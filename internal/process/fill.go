@@ -38,6 +38,10 @@ func (r *restore) fill(n *newProcess) error {
 		if _, err := room(); err != nil {
 			return err
 		}
+		if isSegment(v) {
+			attach(b, n.image.Memory.VMAs, v)
+			continue
+		}
 		fd, err := r.mapShared(b, n, v)
 		if err != nil {
 			return err

@@ -53,6 +53,7 @@ type Live struct {
 	alarm   *alarm
 	pin     pin
 
+	ipc         int // the incarnation's IPC namespace; -1: not opened yet
 	descriptors descriptor.Capturer
 	origins     *memory.Origins
 	buf         []byte
@@ -110,7 +111,7 @@ func NewLive(cfg Config) (*Live, error) {
 	}
 	return &Live{
 		cfg: cfg, procs: map[int]*liveProcess{}, threads: map[int]*liveThread{},
-		alarm: a, origins: memory.NewOrigins(), buf: make([]byte, 1<<16),
+		ipc: -1, alarm: a, origins: memory.NewOrigins(), buf: make([]byte, 1<<16),
 	}, nil
 }
 
@@ -125,6 +126,9 @@ func (l *Live) Close() error {
 	}
 	l.procs, l.threads = nil, nil
 	l.descriptors.Close()
+	if l.ipc >= 0 {
+		_ = unix.Close(l.ipc)
+	}
 	l.alarm.close()
 	return err
 }

@@ -10,55 +10,21 @@ import (
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
-// Commands of shmctl(2), semctl(2) and msgctl(2) that tell how much there is.
-const (
-	msgInfo = 12 // MSG_INFO
-	shmInfo = 14 // SHM_INFO
-	semInfo = 19 // SEM_INFO
-)
-
 // queueNamespaces asks one process what belongs to the namespaces of all: the
-// number that was given to a process last, and objects of System V IPC, which
-// no checkpoint can keep yet and which live without any process. The answer is
-// taken by what it returns.
+// number that was given to a process last. The answer is taken by what it returns.
 func (l *Live) queueNamespaces(b *tracee.Batch) (answer func() error) {
 	text := b.Output(32)
 	fd := b.Try(unix.SYS_OPEN, "/proc/sys/kernel/ns_last_pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	n := b.Try(unix.SYS_READ, fd, text, 31)
 	b.Try(unix.SYS_CLOSE, fd)
-	// struct shm_info, seminfo, msginfo of the kernel's headers.
-	shm, sem, msg := b.Output(48), b.Output(40), b.Output(32)
-	b.Try(unix.SYS_SHMCTL, 0, shmInfo, shm)
-	b.Try(unix.SYS_SEMCTL, 0, 0, semInfo, sem)
-	b.Try(unix.SYS_MSGCTL, 0, msgInfo, msg)
 	return func() error {
 		l.lastPID = 0
 		if b.Value(n) > 0 {
 			l.lastPID, _ = number(bytes.TrimSpace(bytes.TrimRight(text.Bytes(), "\x00")))
 		}
-		return refuseSystemV(shm.Bytes(), sem.Bytes(), msg.Bytes())
+		return nil
 	}
 }
-
-func refuseSystemV(shm, sem, msg []byte) error {
-	for _, o := range []struct {
-		what string
-		n    int
-	}{
-		{"shared memory segments (ipcs -m)", u32(shm, 0)},
-		{"semaphore sets (ipcs -s)", u32(sem, semusz)},
-		{"message queues (ipcs -q)", u32(msg, 0)},
-	} {
-		if o.n > 0 {
-			return fault.New(fault.Uncapturable, "the sandbox has %d System V %s, which a checkpoint cannot keep", o.n, o.what).
-				WithHint("remove them (ipcrm -a), then try again")
-		}
-	}
-	return nil
-}
-
-// semusz is the place of the number of sets in struct seminfo.
-const semusz = 7
 
 // askStop asks the parent of a stopped process whether wait(2) has told it.
 func (l *Live) askStop(p *liveProcess) error {

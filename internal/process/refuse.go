@@ -84,8 +84,6 @@ func refuseMapping(v *image.VMA) string {
 		return "huge pages that were reserved by hand"
 	case len(v.Path) > 5 && v.Path[:5] == "/dev/" && v.Path != "/dev/zero" && (len(v.Path) < 9 || v.Path[:9] != "/dev/shm/"):
 		return "the device " + v.Path
-	case len(v.Path) > 8 && v.Path[:5] == "/SYSV":
-		return "System V shared memory"
 	}
 	return ""
 }

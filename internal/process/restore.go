@@ -127,6 +127,9 @@ func (r *restore) run() error {
 	if err := r.makeShared(); err != nil {
 		return err
 	}
+	if err := r.makeSystemV(); err != nil {
+		return err
+	}
 	for _, step := range []struct {
 		fail  *failpoint.Point
 		stage string // that ends with it; "": goes on
@@ -284,6 +287,9 @@ func spareNumbers(t *image.Tree, count int) []int32 {
 // fillAll gives all processes their memory.
 func (r *restore) fillAll() error {
 	if err := r.each(r.fill); err != nil {
+		return err
+	}
+	if err := r.removeSegments(); err != nil {
 		return err
 	}
 	return r.files.Seal()

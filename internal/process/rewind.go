@@ -100,7 +100,7 @@ func anyHandled(mask uint64, handlers *[64]image.Handler, pending [][128]byte) b
 
 // timeout is how long a call waits, and what it returns afterwards; 0 for
 // calls without a timeout. These are all that a stop interrupts for good, but
-// for sockets and System V semaphores, which are refused (signal(7)).
+// for sockets (signal(7)).
 func (t *liveThread) timeout(c *call) (d time.Duration, result int64) {
 	switch c.nr {
 	case unix.SYS_EPOLL_WAIT, unix.SYS_EPOLL_PWAIT:
@@ -109,6 +109,8 @@ func (t *liveThread) timeout(c *call) (d time.Duration, result int64) {
 		return t.timespec(c.args[3]), 0
 	case unix.SYS_RT_SIGTIMEDWAIT:
 		return t.timespec(c.args[2]), -int64(unix.EAGAIN)
+	case unix.SYS_SEMTIMEDOP:
+		return t.timespec(c.args[3]), -int64(unix.EAGAIN)
 	}
 	return 0, 0
 }

@@ -18,7 +18,7 @@ func (l *Live) readShared(files []*image.File) ([]*image.Shared, error) {
 	for _, p := range l.order {
 		for i := range p.memory.VMAs() {
 			v := &p.memory.VMAs()[i]
-			if v.Kind != image.SharedAnonymous || seen[key{v.Dev, v.Ino}] {
+			if v.Kind != image.SharedAnonymous || isSegment(v) || seen[key{v.Dev, v.Ino}] {
 				continue
 			}
 			seen[key{v.Dev, v.Ino}] = true

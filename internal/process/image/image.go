@@ -17,6 +17,8 @@ type Tree struct {
 	Files []*File
 	// Shared are the objects that shared mappings without a file show.
 	Shared []*Shared
+	// SystemV are the objects of System V IPC.
+	SystemV SystemV
 	// Terminals are the pseudoterminals that descriptors refer to or that
 	// sessions are bound to.
 	Terminals []*Terminal
