@@ -76,6 +76,12 @@ bench-growth: build template
 bench-peers:
 	scripts/bench-peers
 
+# 10,000 random operations over 20 sandboxes with kills in between; an hour or
+# less. The tests have a short one. SOAKFLAGS='-soak 1000 -soakseed N' changes it.
+.PHONY: soak
+soak: test-deps
+	SANDTREE_TEST_ROOTFS=$$(scripts/test-rootfs) go test ./internal/soak -run Soak -count 1 -v -timeout 6h -args -soak 10000 -soakboxes 20 $(SOAKFLAGS)
+
 # Every fuzz target for FUZZTIME.
 fuzz:
 	scripts/fuzz $(FUZZTIME)

@@ -54,7 +54,7 @@ var reachesBeside = map[string][]string{
 
 // forTests lists helpers of tests, which import what they need and are
 // imported by tests alone.
-var forTests = []string{"internal/architecture", "internal/testrootfs", "internal/testdaemon"}
+var forTests = []string{"internal/architecture", "internal/testrootfs", "internal/testdaemon", "internal/soak"}
 
 // unreachable lists what a component must not import even through others:
 // the engine and what is below it know no HTTP, SQL, command line or cluster,
