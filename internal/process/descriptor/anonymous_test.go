@@ -70,6 +70,7 @@ func TestAnonymousFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeBlobs(t, r)
 	b.target = Target{
 		Clocks: Clocks{Monotonic: 0, Boottime: 0},
 		Exists: func(pid int) bool { return pid == kid },

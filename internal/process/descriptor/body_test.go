@@ -237,19 +237,27 @@ func (p *target) capture(t testing.TB) (*Result, error) {
 	before := openFDs(t)
 	stopped(t, []int{p.Process.Pid}, func() { r, err = c.Capture([]Process{p.process()}, p.env()) })
 	c.Close()
-	blobs := 0
-	if r != nil {
-		for _, f := range r.Files {
-			if f.Blob != nil {
-				blobs++
-				t.Cleanup(func() { _ = f.Blob.Close() })
-			}
-		}
-	}
+	blobs := closeBlobs(t, r)
 	if after := openFDs(t); after != before+blobs {
 		t.Errorf("capture left %d descriptors open", after-before-blobs)
 	}
 	return r, err
+}
+
+// closeBlobs closes the content that a capture holds, with the test: one that
+// the garbage collector closes upsets another test's count of descriptors.
+func closeBlobs(t testing.TB, r *Result) (blobs int) {
+	t.Helper()
+	if r == nil {
+		return 0
+	}
+	for _, f := range r.Files {
+		if f.Blob != nil {
+			blobs++
+			t.Cleanup(func() { _ = f.Blob.Close() })
+		}
+	}
+	return blobs
 }
 
 func (p *target) mustCapture(t testing.TB) *Result {

@@ -63,6 +63,7 @@ func TestEpollAndEventfd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeBlobs(t, r)
 	if f := fileAt(r, 0, 60); len(f.Watches) != 6 {
 		t.Fatalf("watches %+v", f.Watches)
 	}

@@ -65,6 +65,7 @@ func TestLocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeBlobs(t, r)
 	for i, pid := range []int{p.Process.Pid, kid} {
 		if now := lockLines(t, pid); fmt.Sprint(now) != fmt.Sprint(want[i]) {
 			t.Errorf("live locks are %v, were %v", now, want[i])

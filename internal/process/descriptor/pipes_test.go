@@ -81,6 +81,7 @@ func TestPipes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeBlobs(t, r)
 	other := newBody(t) // a FIFO of the same body would be the live one
 	if err := unix.Mkfifo(other.path("/tmp/fifo"), 0o620); err != nil {
 		t.Fatal(err)

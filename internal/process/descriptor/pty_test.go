@@ -62,6 +62,7 @@ func TestTerminals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		closeBlobs(t, r)
 		checkTerminals(t, r, kid, p.Process.Pid)
 	}
 	if fileAt(r, 0, 59) != fileAt(r, 1, 59) && fileAt(r, 1, 59) != nil {
@@ -218,6 +219,7 @@ func TestSessionTerminal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		closeBlobs(t, r)
 	}
 	term := r.Terminals[r.Terminal(0)]
 	if string(term.Input) != "part of a li" || term.SessionID != "se-tty" || term.Winsize.Row != 40 || term.Session != proc.PID {

@@ -66,6 +66,7 @@ sys.stdin.read()`)
 				var c Capturer
 				r, err = c.Capture([]Process{p.process()}, env)
 			})
+			closeBlobs(t, r)
 			for n, w := range descriptions(t, p.Process.Pid) {
 				if before[n] != w {
 					t.Errorf("live descriptor %d is %q, was %q", n, w, before[n])

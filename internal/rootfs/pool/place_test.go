@@ -73,7 +73,10 @@ func (p *place) destroyed(got *pool.Pool) {
 // store opens a store in a pool, over one layer that is a plain directory.
 func (p *place) store(name string) *overlay.Store {
 	p.t.Helper()
-	s, err := overlay.Open(overlay.Config{Pool: filepath.Join(p.dir, name), Layers: []string{p.mkdir("layer")}, UserNS: p.userns})
+	s, err := overlay.Open(overlay.Config{
+		Pool: filepath.Join(p.dir, name), Layers: []string{p.mkdir("layer")}, UserNS: p.userns,
+		Attach: p.mkdir(name + ".attach"),
+	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
