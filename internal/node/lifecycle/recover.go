@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -56,6 +57,10 @@ func (s *Sandboxes) recover(ctx context.Context) error {
 		if err := f.fam.client.Remove(ctx, id); err != nil && !fault.Is(err, fault.NotFound) {
 			s.log.Error("remove a sandbox without a record", "sandbox", id, "error", err)
 		}
+	}
+	known := func(id string) bool { return slices.ContainsFunc(recs, func(r store.Sandbox) bool { return r.ID == id }) }
+	if err := s.sessions.sweep(known); err != nil {
+		s.log.Error("logs of removed sandboxes are left behind", "error", err)
 	}
 	return nil
 }

@@ -119,6 +119,23 @@ func (ss *sessions) forget(sandbox string) error {
 	return nil
 }
 
+// sweep deletes the logs of sandboxes that are not known: of one that was
+// removed when an earlier node died.
+func (ss *sessions) sweep(known func(sandbox string) bool) error {
+	all, err := os.ReadDir(ss.dir)
+	if err != nil {
+		return fmt.Errorf("look for logs of removed sandboxes: %w", err)
+	}
+	for _, e := range all {
+		if !known(e.Name()) {
+			if err := ss.forget(e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (ss *sessions) close() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
