@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -106,6 +107,11 @@ func newFamily(t testing.TB) *family {
 	f.lower, err = mount.CloneMapped(unix.AT_FDCWD, lower, f.userns, 0)
 	check(err)
 	undo(func() { unix.Close(f.lower) })
+	// Before Linux 6.15 overlayfs takes no mount that has no place.
+	mapped := filepath.Join(dir, "mapped")
+	check(os.Mkdir(mapped, 0o755))
+	check(mount.Attach(f.lower, mapped))
+	undo(func() { _ = mount.Detach(mapped) })
 	return f
 }
 
@@ -117,7 +123,19 @@ func (f *family) root(t testing.TB) int {
 		t.Fatal(err)
 	}
 	defer unix.Close(tmp)
-	fs := mount.New("overlay").SetFD("lowerdir+", f.lower)
+	at, err := os.MkdirTemp(f.dir, "upper")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mount.Attach(tmp, at); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(mount.Detach(at), os.Remove(at)); err != nil {
+			t.Error(err)
+		}
+	}()
+	fs := mount.New("overlay").Set("lowerdir+", filepath.Join(f.dir, "mapped"))
 	for _, d := range []string{"upper", "work"} {
 		if err := unix.Mkdirat(tmp, d, 0o755); err != nil {
 			t.Fatal(err)
@@ -125,12 +143,7 @@ func (f *family) root(t testing.TB) int {
 		if err := unix.Fchownat(tmp, d, base, base, 0); err != nil {
 			t.Fatal(err)
 		}
-		fd, err := unix.Openat(tmp, d, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer unix.Close(fd)
-		fs.SetFD(d+"dir", fd)
+		fs.Set(d+"dir", filepath.Join(at, d))
 	}
 	fd, err := fs.Mount(0)
 	if err != nil {

@@ -119,7 +119,11 @@ func (f Feature) Check() error {
 	case isMissing(err):
 		return f.missing(err)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fault.New(fault.Permission, "%s cannot be tried: %w", f.Name, err).WithHint("run as root")
+		hint := "run as root"
+		if unix.Geteuid() == 0 {
+			hint = "not in a chroot, nor in a container without CAP_SYS_ADMIN or with a seccomp profile or security module that forbids it"
+		}
+		return fault.New(fault.Permission, "%s cannot be tried: %w", f.Name, err).WithHint("%s", hint)
 	}
 	return fault.New(fault.Internal, "%s cannot be tried: %w", f.Name, err)
 }
