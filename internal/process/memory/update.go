@@ -18,7 +18,7 @@ import (
 //
 // An error leaves the zygote in no usable state: kill it.
 func (z *Zygote) Update(deltas []*Delta, open Backing) error {
-	u := &update{z: z, open: open, batch: tracee.NewBatch(), opened: map[span]bool{}, mem: -1}
+	u := &update{z: z, open: open, batch: tracee.NewBatch(), opened: map[span]bool{}, mem: -1, dense: dense{}}
 	defer u.closeFiles()
 	err := u.run(deltas)
 	if e := u.closeMemory(); err == nil {
@@ -39,7 +39,7 @@ type update struct {
 	opened map[span]bool
 	mem    int          // /proc/PID/mem, once it was needed; else -1
 	after  []protection // to be set when the pages are in
-	dense  []span       // parked ranges that are worth huge pages
+	dense  dense        // parked ranges that are worth huge pages
 }
 
 type protection struct {
@@ -106,8 +106,12 @@ func (u *update) run(deltas []*Delta) error {
 			return err
 		}
 	}
-	for _, s := range u.dense { // only a matter of speed
-		u.batch.Try(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_COLLAPSE)
+	for _, s := range u.dense.worth() { // only a matter of speed
+		b, err := u.room()
+		if err != nil {
+			return err
+		}
+		b.Try(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_COLLAPSE)
 	}
 	return u.flush()
 }
@@ -393,6 +397,7 @@ func (u *update) mapFile(fd int, to, size uint64, prot, flags int, offset uint64
 // prepareRuns drops pages that are gone and makes writable what pages are to
 // be written to.
 func (u *update) prepareRuns(d *Delta) error {
+	shares := d.borrows() || u.z.loans[d.PID] != nil
 	for i := range d.Runs {
 		r := &d.Runs[i]
 		for at := r.Start; at < r.End; {
@@ -418,18 +423,14 @@ func (u *update) prepareRuns(d *Delta) error {
 				}
 				u.after = append(u.after, protection{whole, v.Prot})
 			}
-			if r.Data != nil && (v.Kind == image.Anonymous) && end-at >= hugePage {
-				if s, e := (to+hugePage-1)&^(hugePage-1), (to+end-at)&^(hugePage-1); s < e {
-					u.dense = append(u.dense, span{s, e})
-				}
+			if r.Data != nil && v.Kind == image.Anonymous && !shares {
+				u.dense.note(span{to, to + end - at}, u.z.layout.park(d.PID, v.Start), v.Len())
 			}
 			at = end
 		}
 	}
 	return nil
 }
-
-const hugePage = 2 << 20
 
 // store writes the pages of all deltas: first those of processes that share
 // nothing, whose memory may be in huge pages. In the window of one that borrows,
