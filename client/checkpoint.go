@@ -24,7 +24,35 @@ type CheckpointInfo struct {
 	Processes  int64            `json:"processes"`
 	Threads    int64            `json:"threads"`
 	StageNS    map[string]int64 `json:"stage_ns,omitempty"` // what the frozen time went to
+	// Memory is where its memory is.
+	Memory Memory `json:"memory,omitempty"`
+	// Durable says whether it outlives the daemon, DurableReason why it could
+	// not be made so, and DurableBytes what it added to the disk.
+	Durable       Durability `json:"durable,omitempty"`
+	DurableReason string     `json:"durable_reason,omitempty"`
+	DurableBytes  int64      `json:"durable_bytes,omitempty"`
 }
+
+// Memory says where a checkpoint's memory is.
+type Memory string
+
+// Where a checkpoint's memory is.
+const (
+	MemoryPending Memory = "pending" // it is being finished: a rollback to it waits
+	MemoryReady   Memory = "ready"
+	MemoryNone    Memory = "none" // on disk alone: it is read when it is needed
+)
+
+// Durability says whether a checkpoint outlives the daemon and the machine.
+type Durability string
+
+// Whether a checkpoint outlives the daemon and the machine.
+const (
+	DurableNo      Durability = "no" // it is not meant to
+	DurablePending Durability = "pending"
+	DurableYes     Durability = "yes"
+	DurableFailed  Durability = "failed"
+)
 
 // Checkpoint is one instant of a sandbox: its files and processes.
 type Checkpoint struct {
@@ -32,10 +60,38 @@ type Checkpoint struct {
 	c *Client
 }
 
+// CheckpointOptions say how a checkpoint is taken.
+type CheckpointOptions struct {
+	// Name is optional and unique within the sandbox.
+	Name string
+	// Async returns when the processes run again; the rest follows. If it fails,
+	// the checkpoint is gone.
+	Async bool
+	// Durable returns when the checkpoint is durable, NotDurable leaves it in memory
+	// alone. It becomes durable in the background without either.
+	Durable, NotDurable bool
+}
+
 // Checkpoint takes a checkpoint. The name is optional and unique within the
 // sandbox.
 func (s *Sandbox) Checkpoint(ctx context.Context, name string) (*Checkpoint, error) {
-	r, err := s.c.checkpoints.Create(ctx, connect.NewRequest(&sandtreev1.CreateCheckpointRequest{Sandbox: s.ID, Name: name}))
+	return s.CheckpointWith(ctx, CheckpointOptions{Name: name})
+}
+
+// CheckpointWith takes a checkpoint.
+func (s *Sandbox) CheckpointWith(ctx context.Context, o CheckpointOptions) (*Checkpoint, error) {
+	keep := sandtreev1.Keep_KEEP_UNSPECIFIED
+	switch {
+	case o.Durable && o.NotDurable:
+		return nil, &Error{Kind: Invalid, Message: "checkpoint: durable and not durable at once"}
+	case o.Durable:
+		keep = sandtreev1.Keep_KEEP_WAIT
+	case o.NotDurable:
+		keep = sandtreev1.Keep_KEEP_NO
+	}
+	r, err := s.c.checkpoints.Create(ctx, connect.NewRequest(&sandtreev1.CreateCheckpointRequest{
+		Sandbox: s.ID, Name: o.Name, Async: o.Async, Keep: keep,
+	}))
 	if err != nil {
 		return nil, wrap(err)
 	}
@@ -209,5 +265,6 @@ func (c *Client) checkpoint(m *sandtreev1.Checkpoint) *Checkpoint {
 		ID: m.GetId(), Name: m.GetName(), Sandbox: m.GetSandbox(), Parent: m.GetParent(), Created: m.GetCreated().AsTime(),
 		FrozenNS: m.GetFrozenNs(), DirtyBytes: m.GetDirtyBytes(), FileBytes: m.GetFileBytes(),
 		Processes: m.GetProcesses(), Threads: m.GetThreads(), StageNS: m.GetStageNs(),
+		Memory: memories[m.GetMemory()], Durable: durabilities[m.GetDurable()], DurableReason: m.GetDurableReason(), DurableBytes: m.GetDurableBytes(),
 	}}
 }

@@ -23,6 +23,10 @@ type State string
 // The states of a sandbox. A removed one does not exist any more.
 const (
 	Running State = "running"
+	// Paused and Hibernated sandboxes stand still; whoever uses one makes it run
+	// on. Nothing of a hibernated one is in memory.
+	Paused     State = "paused"
+	Hibernated State = "hibernated"
 	// LostState: the supervisor died, and the sandbox's processes with it.
 	// All that is left to do is to remove it.
 	LostState State = "lost"
@@ -39,6 +43,7 @@ type SandboxInfo struct {
 	Hostname     string            `json:"hostname"`
 	State        State             `json:"state"`
 	LostReason   string            `json:"lost_reason,omitempty"`
+	StateReason  string            `json:"state_reason,omitempty"` // why it stands still unasked, or how it came back
 	Created      time.Time         `json:"created"`
 	Resources    Resources         `json:"resources"`
 	Env          map[string]string `json:"env,omitempty"`
@@ -165,7 +170,7 @@ func (s *Sandbox) Stats(ctx context.Context) (Stats, error) {
 func (c *Client) sandbox(m *sandtreev1.Sandbox) *Sandbox {
 	return &Sandbox{c: c, SandboxInfo: SandboxInfo{
 		ID: m.GetId(), Name: m.GetName(), Template: m.GetTemplate(), TemplateID: m.GetTemplateId(),
-		Hostname: m.GetHostname(), State: fromState(m.GetState()), LostReason: m.GetLostReason(),
+		Hostname: m.GetHostname(), State: fromState(m.GetState()), LostReason: m.GetLostReason(), StateReason: m.GetStateReason(),
 		Created: m.GetCreated().AsTime(), Resources: fromResources(m.GetResources()), Env: m.GetEnv(),
 		Generation: m.GetGeneration(), At: m.GetAt(), ForkedFrom: m.GetForkedFrom(), StartSession: m.GetStartSession(),
 	}}
@@ -175,6 +180,10 @@ func fromState(s sandtreev1.SandboxState) State {
 	switch s {
 	case sandtreev1.SandboxState_SANDBOX_STATE_RUNNING:
 		return Running
+	case sandtreev1.SandboxState_SANDBOX_STATE_PAUSED:
+		return Paused
+	case sandtreev1.SandboxState_SANDBOX_STATE_HIBERNATED:
+		return Hibernated
 	case sandtreev1.SandboxState_SANDBOX_STATE_LOST:
 		return LostState
 	}

@@ -13,19 +13,26 @@ import (
 )
 
 func (inv *invocation) checkpointCmd() *cobra.Command {
-	var name string
+	var o client.CheckpointOptions
 	var standby int
 	cmd := &cobra.Command{
 		Use:   "checkpoint SANDBOX",
 		Short: "Keep the state of a sandbox: files and processes",
 		Long: `Take a checkpoint of a sandbox: its files and processes of one instant. The sandbox
 goes on; what it holds is not changed. The checkpoint is a node of the sandbox's tree,
-below the one it stands on.`,
-		Example:           "  sandtree checkpoint try --name before-upgrade\n  sandtree checkpoint rm try before-upgrade",
+below the one it stands on.
+
+In the background it becomes durable: it then outlives the daemon and the machine. With
+--durable the command returns when that is so; --no-durable leaves it in memory alone.
+With --async it returns as soon as the processes run again.`,
+		Example: `  sandtree checkpoint try --name before-upgrade
+  sandtree checkpoint --async try
+  sandtree checkpoint --durable try --name release
+  sandtree checkpoint rm try before-upgrade`,
 		Args:              exactly(1),
 		ValidArgsFunction: inv.completeSandbox,
 		RunE: inv.withDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			cp, err := c.SandboxHandle(args[0]).Checkpoint(ctx, name)
+			cp, err := c.SandboxHandle(args[0]).CheckpointWith(ctx, o)
 			if err != nil {
 				return err
 			}
@@ -39,9 +46,15 @@ below the one it stands on.`,
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&name, "name", "", "name of the checkpoint, unique within the sandbox")
-	cmd.Flags().IntVar(&standby, "standby", 0, "keep so many bodies of it ready, for rollbacks and forks to come")
-	cmd.AddCommand(inv.checkpointRmCmd(), inv.checkpointStandbyCmd())
+	f := cmd.Flags()
+	f.StringVar(&o.Name, "name", "", "name of the checkpoint, unique within the sandbox")
+	f.BoolVar(&o.Async, "async", false, "return when the processes run again; the rest follows")
+	f.BoolVar(&o.Durable, "durable", false, "return when the checkpoint is durable")
+	f.BoolVar(&o.NotDurable, "no-durable", false, "do not make it durable")
+	cmd.MarkFlagsMutuallyExclusive("durable", "no-durable")
+	cmd.MarkFlagsMutuallyExclusive("durable", "async")
+	f.IntVar(&standby, "standby", 0, "keep so many bodies of it ready, for rollbacks and forks to come")
+	cmd.AddCommand(inv.checkpointRmCmd(), inv.checkpointStandbyCmd(), inv.checkpointWaitCmd(), inv.checkpointVerifyCmd())
 	return cmd
 }
 

@@ -93,8 +93,9 @@ does not exist with 127.`,
 		&cobra.Group{ID: groupDaemon, Title: "The daemon and this machine:"},
 	)
 	inv.add(root, groupSandbox, inv.runCmd, inv.createCmd, inv.lsCmd, inv.showCmd, inv.rmCmd, inv.waitCmd,
+		inv.pauseCmd, inv.resumeCmd, inv.hibernateCmd,
 		inv.execCmd, inv.shellCmd, inv.sessionsCmd, inv.attachCmd, inv.killCmd, inv.cpCmd, inv.statsCmd)
-	inv.add(root, groupCheckpoint, inv.checkpointCmd, inv.treeCmd, inv.rollbackCmd, inv.forkCmd, inv.diffCmd)
+	inv.add(root, groupCheckpoint, inv.checkpointCmd, inv.treeCmd, inv.rollbackCmd, inv.forkCmd, inv.diffCmd, inv.exportCmd, inv.importCmd)
 	inv.add(root, groupSource, inv.imageCmd, inv.templateCmd)
 	inv.add(root, groupDaemon, inv.doctorCmd, inv.serveCmd, inv.stopCmd, inv.infoCmd, inv.benchCmd, inv.completionCmd)
 	inv.add(root, "", inv.nodeCmd, inv.supervisorCmd, inv.workerCmd, inv.benchTargetCmd, inv.benchWorkCmd)

@@ -81,6 +81,8 @@ func setup(e *testscript.Env, state string) error {
 var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"exitcode":    exitCode,
 	"jsonfield":   jsonField,
+	"familyof":    familyOf,
+	"killpart":    killPart,
 	"stop-daemon": func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(stopDaemon(ts.Getenv("SANDTREE_STATE"))) },
 }
 

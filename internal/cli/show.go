@@ -29,7 +29,7 @@ func (inv *invocation) showCmd() *cobra.Command {
 			}
 			return inv.show(sb, func(w io.Writer) {
 				facts(w,
-					"id", sb.ID, "name", sb.Name, "state", sb.State, "lost because", sb.LostReason,
+					"id", sb.ID, "name", sb.Name, "state", sb.State, "lost because", sb.LostReason, "because", sb.StateReason,
 					"template", sb.Template, "hostname", sb.Hostname, "created", sb.Created.Local().Format(time.DateTime),
 					"limits", limitText(sb.Resources), "env", envText(sb.Env), "rollbacks", sb.Generation,
 					"at", sb.At, "forked from", sb.ForkedFrom, "start session", sb.StartSession)

@@ -86,7 +86,9 @@ func (inv *invocation) follow(ctx context.Context, a *client.Attachment, s strea
 		go pump(a, in)
 	}
 	end, err := a.Copy(client.Stdio{Out: s.out, Err: s.err, OnRebirth: func(r client.Rebirth) {
-		inv.mark(s.tty, "rolled back to "+r.Checkpoint)
+		if r.Checkpoint != "" { // else it stood still meanwhile, and nothing was lost
+			inv.mark(s.tty, "rolled back to "+r.Checkpoint)
+		}
 	}})
 	if ctx.Err() != nil {
 		return end, fault.New(fault.Canceled, "left session %s, which goes on", end.ID).WithHint("come back with: sandtree attach %s", end.ID)

@@ -17,8 +17,8 @@ func (inv *invocation) treeCmd() *cobra.Command {
 		Use:   "tree [SANDBOX]",
 		Short: "Show the checkpoint tree",
 		Long: `Show a sandbox's checkpoints as a tree, or those of all sandboxes: name, age, how much
-memory and disk each added, how long the processes stood still for it, and where the
-sandbox stands (*).`,
+memory and disk each added, how long the processes stood still for it, whether it outlives
+the daemon, and where the sandbox stands (*).`,
 		Example:           "  sandtree tree try",
 		Args:              between(0, 1),
 		ValidArgsFunction: inv.completeSandbox,
@@ -63,7 +63,7 @@ func drawTree(w io.Writer, t client.Tree, now time.Time) {
 	if t.At == "" {
 		mark = " *"
 	}
-	fmt.Fprintf(tw, "%s%s\tAGE\tMEMORY\tDISK\tFROZEN\tID\n", printable(named(t.Name, t.ID)), mark)
+	fmt.Fprintf(tw, "%s%s\tAGE\tMEMORY\tDISK\tFROZEN\tDURABLE\tID\n", printable(named(t.Name, t.ID)), mark)
 	var draw func(parent, indent string)
 	draw = func(parent, indent string) {
 		for i, k := range children[parent] {
@@ -75,13 +75,21 @@ func drawTree(w io.Writer, t client.Tree, now time.Time) {
 			if k.ID == t.At {
 				mark = " *"
 			}
-			fmt.Fprintf(tw, "%s%s%s%s\t%s\t%s\t%s\t%s\t%s\n", indent, branch, printable(named(k.Name, k.ID)), mark,
-				formatAge(k.Created, now), formatBytes(k.DirtyBytes), formatBytes(k.FileBytes), formatNS(k.FrozenNS), k.ID)
+			fmt.Fprintf(tw, "%s%s%s%s\t%s\t%s\t%s\t%s\t%s\t%s\n", indent, branch, printable(named(k.Name, k.ID)), mark,
+				formatAge(k.Created, now), formatBytes(k.DirtyBytes), formatBytes(k.FileBytes), formatNS(k.FrozenNS), durableText(k), k.ID)
 			draw(k.ID, indent+below)
 		}
 	}
 	draw("", "")
 	_ = tw.Flush()
+}
+
+// durableText says whether a checkpoint is durable, and if it is on disk alone.
+func durableText(k *client.CheckpointInfo) string {
+	if k.Durable == client.DurableYes && k.Memory == client.MemoryNone {
+		return "on disk"
+	}
+	return string(k.Durable)
 }
 
 // checkpointID returns the id of a checkpoint that is named by name or id.

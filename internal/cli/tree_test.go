@@ -11,7 +11,7 @@ import (
 func TestDrawTree(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	at := func(id, name, parent string) *client.CheckpointInfo {
-		return &client.CheckpointInfo{ID: id, Name: name, Parent: parent, Created: now.Add(-time.Minute), FrozenNS: 1_240_000, DirtyBytes: 2 << 20, FileBytes: 4096}
+		return &client.CheckpointInfo{ID: id, Name: name, Parent: parent, Created: now.Add(-time.Minute), FrozenNS: 1_240_000, Durable: client.DurableYes, DirtyBytes: 2 << 20, FileBytes: 4096}
 	}
 	var b strings.Builder
 	drawTree(&b, client.Tree{
@@ -21,12 +21,12 @@ func TestDrawTree(t *testing.T) {
 			at("cp-5", "orphan", "cp-removed"),
 		},
 	}, now)
-	want := `try              AGE  MEMORY  DISK  FROZEN   ID
-├─ first         1m   2.0M    4.0K  1.24 ms  cp-1
-│  ├─ cp-2       1m   2.0M    4.0K  1.24 ms  cp-2
-│  │  └─ left *  1m   2.0M    4.0K  1.24 ms  cp-3
-│  └─ b?[2Jad    1m   2.0M    4.0K  1.24 ms  cp-4
-└─ orphan        1m   2.0M    4.0K  1.24 ms  cp-5
+	want := `try              AGE  MEMORY  DISK  FROZEN   DURABLE  ID
+├─ first         1m   2.0M    4.0K  1.24 ms  yes      cp-1
+│  ├─ cp-2       1m   2.0M    4.0K  1.24 ms  yes      cp-2
+│  │  └─ left *  1m   2.0M    4.0K  1.24 ms  yes      cp-3
+│  └─ b?[2Jad    1m   2.0M    4.0K  1.24 ms  yes      cp-4
+└─ orphan        1m   2.0M    4.0K  1.24 ms  yes      cp-5
 `
 	if got := b.String(); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)

@@ -137,7 +137,7 @@ func (c *checkpoint) free() {
 	for _, z := range c.zygotes {
 		z.release()
 	}
-	closeContent(c.tree)
+	c.tree.Close()
 	c.shm.close()
 	if err := c.family.store.Remove(c.snapshot); err != nil {
 		c.family.log.Error("remove the files of a checkpoint", "checkpoint", c.id, "error", err)

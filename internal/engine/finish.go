@@ -124,7 +124,7 @@ func (e *Engine) finish(b *box, u *unfinished) {
 			e.standbys.moved(b, c.id, b.tree.Parent(c.id))
 		}
 		if u.keep {
-			e.keep(b, c)
+			_, _ = e.keep(b, c) // it is there, unless it was removed already
 		}
 		return
 	}
@@ -150,21 +150,27 @@ func (u *unfinished) zygotes() (err error) {
 	return errors.Join(err, failZygotes.Hit())
 }
 
-// keep has a checkpoint made durable, in the background. One that is, or is
-// about to be, is left alone.
-func (e *Engine) keep(b *box, c *checkpoint) {
-	c.mu.Lock()
-	if c.keeping != nil {
-		c.mu.Unlock()
-		return
+// keep has a checkpoint made durable, in the background, if it is not or about
+// to be. done is closed when it is, or cannot be.
+func (e *Engine) keep(b *box, c *checkpoint) (done <-chan struct{}, err error) {
+	if !e.keeper.on {
+		return nil, fault.New(fault.Unsupported, "nothing here makes checkpoints durable")
 	}
-	c.keeping = make(chan struct{})
-	c.report.Durable = control.DurablePending
-	c.mu.Unlock()
 	_, release, err := b.tree.Use(c.id)
 	if err != nil { // removed meanwhile
-		c.kept(control.DurableFailed, "it was removed", 0)
-		return
+		return nil, err
 	}
+	c.mu.Lock()
+	done = c.keeping
+	if done != nil && c.report.Durable != control.DurableFailed {
+		c.mu.Unlock()
+		release()
+		return done, nil
+	}
+	c.keeping = make(chan struct{})
+	done = c.keeping
+	c.report.Durable, c.report.DurableReason = control.DurablePending, ""
+	c.mu.Unlock()
 	e.keeper.add(b, c, release)
+	return done, nil
 }

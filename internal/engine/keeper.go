@@ -133,7 +133,8 @@ func (k *keeper) add(b *box, c *checkpoint, release func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
-		release()
+		c.kept(control.DurableFailed, "the supervisor is ending", 0)
+		go release()
 		return
 	}
 	k.queue = append(k.queue, &keeping{box: b, checkpoint: c, release: release})
@@ -184,6 +185,7 @@ func (k *keeper) close() {
 	k.mu.Lock()
 	k.closed = true
 	for _, x := range k.queue {
+		x.checkpoint.kept(control.DurableFailed, "the supervisor is ending", 0)
 		go x.release()
 	}
 	k.queue = nil

@@ -89,7 +89,7 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 		for _, z := range zygotes {
 			z.release()
 		}
-		closeContent(s.Tree)
+		s.Tree.Close()
 		c.shm.close()
 		if e := c.family.store.Remove(snapshot); e != nil && !fault.Is(e, fault.NotFound) {
 			c.family.log.Error("remove the files of a checkpoint that could not be read", "checkpoint", c.id, "error", e)
@@ -258,24 +258,4 @@ func shmOf(files []worker.ShmFile) *shm {
 		s.entries = append(s.entries, e)
 	}
 	return s
-}
-
-// closeContent closes what a tree has as files of memory.
-func closeContent(t *image.Tree) {
-	if t == nil {
-		return
-	}
-	for _, s := range t.Shared {
-		_ = s.Close()
-	}
-	for _, g := range t.SystemV.Segments {
-		if g.Content != nil {
-			_ = g.Content.Close()
-		}
-	}
-	for _, f := range t.Files {
-		if f.Blob != nil {
-			_ = f.Blob.Close()
-		}
-	}
 }

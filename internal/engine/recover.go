@@ -134,38 +134,6 @@ func (e *Engine) UseWorker(ctx context.Context, socket *os.File) error {
 	return nil
 }
 
-// Kept waits until a checkpoint is durable, or cannot be.
-func (e *Engine) Kept(ctx context.Context, r control.CheckpointRef) (control.Checkpoint, error) {
-	b, err := e.box(r.Sandbox)
-	if err != nil {
-		return control.Checkpoint{}, err
-	}
-	n, release, err := b.tree.Use(r.Checkpoint)
-	if err != nil {
-		return control.Checkpoint{}, err
-	}
-	defer release()
-	c := n.Data
-	if err := c.await(); err != nil {
-		return control.Checkpoint{}, err
-	}
-	c.mu.Lock()
-	done := c.keeping
-	c.mu.Unlock()
-	if done == nil { // it was not meant to be: now it is
-		e.keep(b, c)
-		c.mu.Lock()
-		done = c.keeping
-		c.mu.Unlock()
-	}
-	select {
-	case <-done:
-		return e.report(b, n.ID)
-	case <-ctx.Done():
-		return control.Checkpoint{}, context.Cause(ctx)
-	}
-}
-
 // Import makes a sandbox, without a body, from an exported file.
 func (e *Engine) Import(ctx context.Context, r control.ImportRequest, files []*os.File) (control.TreeReply, error) {
 	return control.TreeReply{}, fault.New(fault.Unsupported, "import is not built yet")

@@ -60,6 +60,10 @@ func newLocal(cfg control.Config, events control.Events, _ *slog.Logger) (superv
 	return &local{events: events, dir: dir, boxes: map[string]*box{}}, err
 }
 
+func (l *local) Recover(context.Context, control.RecoverRequest) (control.RecoverReply, error) {
+	return control.RecoverReply{}, fault.New(fault.Unsupported, "this supervisor keeps nothing")
+}
+
 func (l *local) box(id string) (*box, error) {
 	b := l.boxes[id]
 	if b == nil {

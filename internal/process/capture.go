@@ -113,9 +113,6 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := l.readDescriptors(c, env); err != nil {
 		return err
 	}
-	if err := l.keepNameless(c.Tree); err != nil {
-		return err
-	}
 	if err := stage("descriptors", failDescriptors); err != nil {
 		return err
 	}
@@ -321,17 +318,7 @@ func (c *Capture) Backing(pid int, v *image.VMA) (fd int, ok bool) {
 // Discard frees everything that a capture holds that comes to nothing.
 func (c *Capture) Discard() {
 	c.Close()
-	for _, s := range c.Tree.Shared {
-		_ = s.Close()
-	}
-	for _, g := range c.Tree.SystemV.Segments {
-		_ = g.Content.Close()
-	}
-	for _, f := range c.Tree.Files {
-		if f.Blob != nil {
-			_ = f.Blob.Close()
-		}
-	}
+	c.Tree.Close()
 }
 
 // Close frees what the zygotes have taken over by then.

@@ -49,6 +49,11 @@ const (
 	Creating State = "creating"
 	Running  State = "running"
 	Lost     State = "lost"
+	// Paused and Hibernated stand still: they have no body, and come back at
+	// At. Of a hibernated one nothing is in memory, and perhaps no supervisor
+	// knows it.
+	Paused     State = "paused"
+	Hibernated State = "hibernated"
 	// Removing: a node that finds it after a restart finishes the removal.
 	Removing State = "removing"
 )
@@ -63,6 +68,8 @@ type Sandbox struct {
 	Resources  control.Resources
 	State      State
 	LostReason string
+	// Reason is why it stands still though nobody asked, or when it came back.
+	Reason     string
 	Created    time.Time
 	Generation uint64
 	At         string // checkpoint that the live state descends from
@@ -102,13 +109,14 @@ type Session struct {
 	Marks      []Mark // one a generation that it lived in, in order
 }
 
-// Checkpoint is a name's owner in a sandbox's tree; the tree itself is its
-// supervisor's.
+// Checkpoint is a name's owner in a sandbox's tree. The tree itself is its
+// supervisor's; Info is what that has said last, from which the tree is made anew.
 type Checkpoint struct {
 	ID      string
 	Sandbox string
 	Name    string // unique within the sandbox unless empty
 	Created time.Time
+	Info    control.Checkpoint
 }
 
 // Templates keeps templates. A ref is an id or a name.
@@ -151,6 +159,8 @@ type Sessions interface {
 type Checkpoints interface {
 	// AddCheckpoint refuses a sandbox that is not there, with NotFound.
 	AddCheckpoint(ctx context.Context, c Checkpoint) error
+	// UpdateCheckpoint replaces the Info of the record with the same id.
+	UpdateCheckpoint(ctx context.Context, c Checkpoint) error
 	// Checkpoint finds one by id, in any sandbox.
 	Checkpoint(ctx context.Context, id string) (Checkpoint, error)
 	// CheckpointsNamed lists those of a name: of one sandbox, or with an

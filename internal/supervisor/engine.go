@@ -31,6 +31,7 @@ type Engine interface {
 	Standby(context.Context, control.StandbyRequest) error
 	Fork(context.Context, control.ForkRequest) (control.ForkReply, error)
 	Kept(context.Context, control.CheckpointRef) (control.Checkpoint, error)
+	Finished(context.Context, control.CheckpointRef) (control.Checkpoint, error)
 	Suspend(context.Context, control.SuspendRequest) (control.Checkpoint, error)
 	Recover(context.Context, control.RecoverRequest) (control.RecoverReply, error)
 	Verify(context.Context, control.VerifyRequest) (control.VerifyReply, error)

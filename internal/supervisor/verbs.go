@@ -41,6 +41,7 @@ func (s *supervisor) verbs() *wire.Mux {
 	done(m, control.VerbStandby, e.Standby)
 	reply(m, control.VerbFork, e.Fork)
 	reply(m, control.VerbKept, e.Kept)
+	reply(m, control.VerbFinished, e.Finished)
 	reply(m, control.VerbSuspend, e.Suspend)
 	reply(m, control.VerbRecover, e.Recover)
 	reply(m, control.VerbVerify, e.Verify)

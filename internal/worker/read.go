@@ -10,7 +10,6 @@ import (
 	"github.com/sandtree/sandtree/internal/durable"
 	"github.com/sandtree/sandtree/internal/durable/machine"
 	"github.com/sandtree/sandtree/internal/fault"
-	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/wire"
 	"github.com/sandtree/sandtree/internal/worker/control"
 )
@@ -20,7 +19,7 @@ import (
 func (w *Worker) read(ctx context.Context, req control.RecordRequest, _ []*os.File) (none wire.None, files []*os.File, err error) {
 	var s control.Stored
 	defer func() {
-		closeTree(s.Tree)
+		s.Tree.Close()
 		closeState(&s.State)
 		if s.Pages != nil {
 			_ = s.Pages.Close()
@@ -81,21 +80,6 @@ func (w *Worker) readRecord(ctx context.Context, id string, s *control.Stored) e
 		}
 	}
 	return s.Pages.Truncate(at)
-}
-
-// closeTree closes the files of a tree that belong to it.
-func closeTree(t *image.Tree) {
-	if t == nil {
-		return
-	}
-	for _, s := range t.Shared {
-		_ = s.Close()
-	}
-	for _, f := range t.Files {
-		if f.Blob != nil && f.Blob.File != nil {
-			_ = f.Blob.Close()
-		}
-	}
 }
 
 func closeState(s *control.State) {

@@ -166,7 +166,7 @@ func (w *Worker) importAll(ctx context.Context, req control.ImportRequest, files
 
 // closeCheckpoint closes the files of a checkpoint that came over the socket.
 func closeCheckpoint(k *control.Checkpoint) {
-	closeTree(k.Tree)
+	k.Tree.Close()
 	closeState(&k.State)
 	closed := map[*os.File]bool{}
 	for _, m := range k.Memory {

@@ -21,6 +21,171 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Where a checkpoint's memory is.
+type CheckpointMemory int32
+
+const (
+	CheckpointMemory_CHECKPOINT_MEMORY_UNSPECIFIED CheckpointMemory = 0
+	// It is being finished; a rollback to it waits.
+	CheckpointMemory_CHECKPOINT_MEMORY_PENDING CheckpointMemory = 1
+	CheckpointMemory_CHECKPOINT_MEMORY_READY   CheckpointMemory = 2
+	// It is on disk alone, and is read when it is needed.
+	CheckpointMemory_CHECKPOINT_MEMORY_NONE CheckpointMemory = 3
+)
+
+// Enum value maps for CheckpointMemory.
+var (
+	CheckpointMemory_name = map[int32]string{
+		0: "CHECKPOINT_MEMORY_UNSPECIFIED",
+		1: "CHECKPOINT_MEMORY_PENDING",
+		2: "CHECKPOINT_MEMORY_READY",
+		3: "CHECKPOINT_MEMORY_NONE",
+	}
+	CheckpointMemory_value = map[string]int32{
+		"CHECKPOINT_MEMORY_UNSPECIFIED": 0,
+		"CHECKPOINT_MEMORY_PENDING":     1,
+		"CHECKPOINT_MEMORY_READY":       2,
+		"CHECKPOINT_MEMORY_NONE":        3,
+	}
+)
+
+func (x CheckpointMemory) Enum() *CheckpointMemory {
+	p := new(CheckpointMemory)
+	*p = x
+	return p
+}
+
+func (x CheckpointMemory) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CheckpointMemory) Descriptor() protoreflect.EnumDescriptor {
+	return file_sandtree_v1_checkpoint_proto_enumTypes[0].Descriptor()
+}
+
+func (CheckpointMemory) Type() protoreflect.EnumType {
+	return &file_sandtree_v1_checkpoint_proto_enumTypes[0]
+}
+
+func (x CheckpointMemory) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CheckpointMemory.Descriptor instead.
+func (CheckpointMemory) EnumDescriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{0}
+}
+
+// Whether a checkpoint outlives the processes that hold it.
+type Durability int32
+
+const (
+	Durability_DURABILITY_UNSPECIFIED Durability = 0
+	// It does not, and is not meant to.
+	Durability_DURABILITY_NO      Durability = 1
+	Durability_DURABILITY_PENDING Durability = 2
+	Durability_DURABILITY_YES     Durability = 3
+	Durability_DURABILITY_FAILED  Durability = 4
+)
+
+// Enum value maps for Durability.
+var (
+	Durability_name = map[int32]string{
+		0: "DURABILITY_UNSPECIFIED",
+		1: "DURABILITY_NO",
+		2: "DURABILITY_PENDING",
+		3: "DURABILITY_YES",
+		4: "DURABILITY_FAILED",
+	}
+	Durability_value = map[string]int32{
+		"DURABILITY_UNSPECIFIED": 0,
+		"DURABILITY_NO":          1,
+		"DURABILITY_PENDING":     2,
+		"DURABILITY_YES":         3,
+		"DURABILITY_FAILED":      4,
+	}
+)
+
+func (x Durability) Enum() *Durability {
+	p := new(Durability)
+	*p = x
+	return p
+}
+
+func (x Durability) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Durability) Descriptor() protoreflect.EnumDescriptor {
+	return file_sandtree_v1_checkpoint_proto_enumTypes[1].Descriptor()
+}
+
+func (Durability) Type() protoreflect.EnumType {
+	return &file_sandtree_v1_checkpoint_proto_enumTypes[1]
+}
+
+func (x Durability) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Durability.Descriptor instead.
+func (Durability) EnumDescriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{1}
+}
+
+// What is to be durable.
+type Keep int32
+
+const (
+	// In the background.
+	Keep_KEEP_UNSPECIFIED Keep = 0
+	// Not at all.
+	Keep_KEEP_NO Keep = 1
+	// Before the call returns.
+	Keep_KEEP_WAIT Keep = 2
+)
+
+// Enum value maps for Keep.
+var (
+	Keep_name = map[int32]string{
+		0: "KEEP_UNSPECIFIED",
+		1: "KEEP_NO",
+		2: "KEEP_WAIT",
+	}
+	Keep_value = map[string]int32{
+		"KEEP_UNSPECIFIED": 0,
+		"KEEP_NO":          1,
+		"KEEP_WAIT":        2,
+	}
+)
+
+func (x Keep) Enum() *Keep {
+	p := new(Keep)
+	*p = x
+	return p
+}
+
+func (x Keep) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Keep) Descriptor() protoreflect.EnumDescriptor {
+	return file_sandtree_v1_checkpoint_proto_enumTypes[2].Descriptor()
+}
+
+func (Keep) Type() protoreflect.EnumType {
+	return &file_sandtree_v1_checkpoint_proto_enumTypes[2]
+}
+
+func (x Keep) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Keep.Descriptor instead.
+func (Keep) EnumDescriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{2}
+}
+
 type ChangeKind int32
 
 const (
@@ -57,11 +222,11 @@ func (x ChangeKind) String() string {
 }
 
 func (ChangeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_sandtree_v1_checkpoint_proto_enumTypes[0].Descriptor()
+	return file_sandtree_v1_checkpoint_proto_enumTypes[3].Descriptor()
 }
 
 func (ChangeKind) Type() protoreflect.EnumType {
-	return &file_sandtree_v1_checkpoint_proto_enumTypes[0]
+	return &file_sandtree_v1_checkpoint_proto_enumTypes[3]
 }
 
 func (x ChangeKind) Number() protoreflect.EnumNumber {
@@ -70,7 +235,7 @@ func (x ChangeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeKind.Descriptor instead.
 func (ChangeKind) EnumDescriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{0}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{3}
 }
 
 type Checkpoint struct {
@@ -88,7 +253,13 @@ type Checkpoint struct {
 	Processes  int64 `protobuf:"varint,9,opt,name=processes,proto3" json:"processes,omitempty"`
 	Threads    int64 `protobuf:"varint,10,opt,name=threads,proto3" json:"threads,omitempty"`
 	// stage_ns says what the frozen time went to.
-	StageNs       map[string]int64 `protobuf:"bytes,11,rep,name=stage_ns,json=stageNs,proto3" json:"stage_ns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	StageNs map[string]int64 `protobuf:"bytes,11,rep,name=stage_ns,json=stageNs,proto3" json:"stage_ns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Memory  CheckpointMemory `protobuf:"varint,20,opt,name=memory,proto3,enum=sandtree.v1.CheckpointMemory" json:"memory,omitempty"`
+	Durable Durability       `protobuf:"varint,21,opt,name=durable,proto3,enum=sandtree.v1.Durability" json:"durable,omitempty"`
+	// durable_reason says why it could not be made durable.
+	DurableReason string `protobuf:"bytes,22,opt,name=durable_reason,json=durableReason,proto3" json:"durable_reason,omitempty"`
+	// durable_bytes is what it added to the disk for that.
+	DurableBytes  int64 `protobuf:"varint,23,opt,name=durable_bytes,json=durableBytes,proto3" json:"durable_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,11 +371,43 @@ func (x *Checkpoint) GetStageNs() map[string]int64 {
 	return nil
 }
 
+func (x *Checkpoint) GetMemory() CheckpointMemory {
+	if x != nil {
+		return x.Memory
+	}
+	return CheckpointMemory_CHECKPOINT_MEMORY_UNSPECIFIED
+}
+
+func (x *Checkpoint) GetDurable() Durability {
+	if x != nil {
+		return x.Durable
+	}
+	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *Checkpoint) GetDurableReason() string {
+	if x != nil {
+		return x.DurableReason
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetDurableBytes() int64 {
+	if x != nil {
+		return x.DurableBytes
+	}
+	return 0
+}
+
 type CreateCheckpointRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Sandbox string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	// name is optional and unique within the sandbox.
-	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// async returns when the processes run again. If what follows fails, the
+	// checkpoint is gone.
+	Async         bool `protobuf:"varint,10,opt,name=async,proto3" json:"async,omitempty"`
+	Keep          Keep `protobuf:"varint,11,opt,name=keep,proto3,enum=sandtree.v1.Keep" json:"keep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -253,6 +456,20 @@ func (x *CreateCheckpointRequest) GetName() string {
 	return ""
 }
 
+func (x *CreateCheckpointRequest) GetAsync() bool {
+	if x != nil {
+		return x.Async
+	}
+	return false
+}
+
+func (x *CreateCheckpointRequest) GetKeep() Keep {
+	if x != nil {
+		return x.Keep
+	}
+	return Keep_KEEP_UNSPECIFIED
+}
+
 type CreateCheckpointResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Checkpoint    *Checkpoint            `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
@@ -297,6 +514,496 @@ func (x *CreateCheckpointResponse) GetCheckpoint() *Checkpoint {
 	return nil
 }
 
+type WaitCheckpointRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// sandbox may be empty if checkpoint is an id.
+	Sandbox    string `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Checkpoint string `protobuf:"bytes,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// durable waits until it is durable. One that was not meant to be is made so.
+	Durable       bool `protobuf:"varint,3,opt,name=durable,proto3" json:"durable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitCheckpointRequest) Reset() {
+	*x = WaitCheckpointRequest{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitCheckpointRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitCheckpointRequest) ProtoMessage() {}
+
+func (x *WaitCheckpointRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitCheckpointRequest.ProtoReflect.Descriptor instead.
+func (*WaitCheckpointRequest) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WaitCheckpointRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *WaitCheckpointRequest) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
+func (x *WaitCheckpointRequest) GetDurable() bool {
+	if x != nil {
+		return x.Durable
+	}
+	return false
+}
+
+type WaitCheckpointResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoint    *Checkpoint            `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitCheckpointResponse) Reset() {
+	*x = WaitCheckpointResponse{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitCheckpointResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitCheckpointResponse) ProtoMessage() {}
+
+func (x *WaitCheckpointResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitCheckpointResponse.ProtoReflect.Descriptor instead.
+func (*WaitCheckpointResponse) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *WaitCheckpointResponse) GetCheckpoint() *Checkpoint {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
+type VerifyCheckpointRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// sandbox may be empty if checkpoint is an id.
+	Sandbox string `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// checkpoint is empty for all durable ones of the sandbox.
+	Checkpoint    string `protobuf:"bytes,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyCheckpointRequest) Reset() {
+	*x = VerifyCheckpointRequest{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyCheckpointRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyCheckpointRequest) ProtoMessage() {}
+
+func (x *VerifyCheckpointRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyCheckpointRequest.ProtoReflect.Descriptor instead.
+func (*VerifyCheckpointRequest) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *VerifyCheckpointRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *VerifyCheckpointRequest) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
+type VerifyCheckpointResponse struct {
+	state    protoimpl.MessageState              `protogen:"open.v1"`
+	Problems []*VerifyCheckpointResponse_Problem `protobuf:"bytes,1,rep,name=problems,proto3" json:"problems,omitempty"`
+	// checkpoints are the ids of those that were read.
+	Checkpoints   []string `protobuf:"bytes,2,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyCheckpointResponse) Reset() {
+	*x = VerifyCheckpointResponse{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyCheckpointResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyCheckpointResponse) ProtoMessage() {}
+
+func (x *VerifyCheckpointResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyCheckpointResponse.ProtoReflect.Descriptor instead.
+func (*VerifyCheckpointResponse) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *VerifyCheckpointResponse) GetProblems() []*VerifyCheckpointResponse_Problem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *VerifyCheckpointResponse) GetCheckpoints() []string {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return nil
+}
+
+type ExportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// source is a sandbox (all its durable checkpoints), or a checkpoint as in
+	// ForkRequest.source.
+	Source        string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportRequest) Reset() {
+	*x = ExportRequest{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportRequest) ProtoMessage() {}
+
+func (x *ExportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
+func (*ExportRequest) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ExportRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+type ExportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportResponse) Reset() {
+	*x = ExportResponse{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportResponse) ProtoMessage() {}
+
+func (x *ExportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
+func (*ExportResponse) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ExportResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type ImportOpen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// template is a name or id of one with the same layers.
+	Template      string `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportOpen) Reset() {
+	*x = ImportOpen{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportOpen) ProtoMessage() {}
+
+func (x *ImportOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportOpen.ProtoReflect.Descriptor instead.
+func (*ImportOpen) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ImportOpen) GetTemplate() string {
+	if x != nil {
+		return x.Template
+	}
+	return ""
+}
+
+func (x *ImportOpen) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ImportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*ImportRequest_Open
+	//	*ImportRequest_Data
+	Message       isImportRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportRequest) Reset() {
+	*x = ImportRequest{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportRequest) ProtoMessage() {}
+
+func (x *ImportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
+func (*ImportRequest) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ImportRequest) GetMessage() isImportRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ImportRequest) GetOpen() *ImportOpen {
+	if x != nil {
+		if x, ok := x.Message.(*ImportRequest_Open); ok {
+			return x.Open
+		}
+	}
+	return nil
+}
+
+func (x *ImportRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*ImportRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isImportRequest_Message interface {
+	isImportRequest_Message()
+}
+
+type ImportRequest_Open struct {
+	Open *ImportOpen `protobuf:"bytes,1,opt,name=open,proto3,oneof"`
+}
+
+type ImportRequest_Data struct {
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+func (*ImportRequest_Open) isImportRequest_Message() {}
+
+func (*ImportRequest_Data) isImportRequest_Message() {}
+
+type ImportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Tree          *Tree                  `protobuf:"bytes,2,opt,name=tree,proto3" json:"tree,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportResponse) Reset() {
+	*x = ImportResponse{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportResponse) ProtoMessage() {}
+
+func (x *ImportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
+func (*ImportResponse) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ImportResponse) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+func (x *ImportResponse) GetTree() *Tree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
 type RemoveCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// sandbox may be empty if checkpoint is an id.
@@ -308,7 +1015,7 @@ type RemoveCheckpointRequest struct {
 
 func (x *RemoveCheckpointRequest) Reset() {
 	*x = RemoveCheckpointRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[3]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +1027,7 @@ func (x *RemoveCheckpointRequest) String() string {
 func (*RemoveCheckpointRequest) ProtoMessage() {}
 
 func (x *RemoveCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[3]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +1040,7 @@ func (x *RemoveCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*RemoveCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{3}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RemoveCheckpointRequest) GetSandbox() string {
@@ -359,7 +1066,7 @@ type RemoveCheckpointResponse struct {
 
 func (x *RemoveCheckpointResponse) Reset() {
 	*x = RemoveCheckpointResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[4]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -371,7 +1078,7 @@ func (x *RemoveCheckpointResponse) String() string {
 func (*RemoveCheckpointResponse) ProtoMessage() {}
 
 func (x *RemoveCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[4]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -384,7 +1091,7 @@ func (x *RemoveCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*RemoveCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{4}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RemoveCheckpointResponse) GetId() string {
@@ -404,7 +1111,7 @@ type TreeRequest struct {
 
 func (x *TreeRequest) Reset() {
 	*x = TreeRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[5]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +1123,7 @@ func (x *TreeRequest) String() string {
 func (*TreeRequest) ProtoMessage() {}
 
 func (x *TreeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[5]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +1136,7 @@ func (x *TreeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeRequest.ProtoReflect.Descriptor instead.
 func (*TreeRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{5}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TreeRequest) GetSandbox() string {
@@ -452,7 +1159,7 @@ type Tree struct {
 
 func (x *Tree) Reset() {
 	*x = Tree{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[6]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +1171,7 @@ func (x *Tree) String() string {
 func (*Tree) ProtoMessage() {}
 
 func (x *Tree) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[6]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +1184,7 @@ func (x *Tree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tree.ProtoReflect.Descriptor instead.
 func (*Tree) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{6}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Tree) GetSandbox() string {
@@ -517,7 +1224,7 @@ type TreeResponse struct {
 
 func (x *TreeResponse) Reset() {
 	*x = TreeResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[7]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +1236,7 @@ func (x *TreeResponse) String() string {
 func (*TreeResponse) ProtoMessage() {}
 
 func (x *TreeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[7]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +1249,7 @@ func (x *TreeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeResponse.ProtoReflect.Descriptor instead.
 func (*TreeResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{7}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TreeResponse) GetTrees() []*Tree {
@@ -562,7 +1269,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[8]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +1281,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[8]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +1294,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{8}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RollbackRequest) GetSandbox() string {
@@ -616,7 +1323,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[9]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +1335,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[9]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +1348,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{9}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RollbackResponse) GetSandbox() *Sandbox {
@@ -685,7 +1392,7 @@ type StandbyRequest struct {
 
 func (x *StandbyRequest) Reset() {
 	*x = StandbyRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +1404,7 @@ func (x *StandbyRequest) String() string {
 func (*StandbyRequest) ProtoMessage() {}
 
 func (x *StandbyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +1417,7 @@ func (x *StandbyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandbyRequest.ProtoReflect.Descriptor instead.
 func (*StandbyRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{10}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StandbyRequest) GetSandbox() string {
@@ -743,7 +1450,7 @@ type StandbyResponse struct {
 
 func (x *StandbyResponse) Reset() {
 	*x = StandbyResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +1462,7 @@ func (x *StandbyResponse) String() string {
 func (*StandbyResponse) ProtoMessage() {}
 
 func (x *StandbyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +1475,7 @@ func (x *StandbyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandbyResponse.ProtoReflect.Descriptor instead.
 func (*StandbyResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{11}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StandbyResponse) GetCheckpoint() string {
@@ -794,7 +1501,7 @@ type ForkRequest struct {
 
 func (x *ForkRequest) Reset() {
 	*x = ForkRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +1513,7 @@ func (x *ForkRequest) String() string {
 func (*ForkRequest) ProtoMessage() {}
 
 func (x *ForkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +1526,7 @@ func (x *ForkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkRequest.ProtoReflect.Descriptor instead.
 func (*ForkRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{12}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ForkRequest) GetSource() string {
@@ -856,7 +1563,7 @@ type ForkResponse struct {
 
 func (x *ForkResponse) Reset() {
 	*x = ForkResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1575,7 @@ func (x *ForkResponse) String() string {
 func (*ForkResponse) ProtoMessage() {}
 
 func (x *ForkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1588,7 @@ func (x *ForkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkResponse.ProtoReflect.Descriptor instead.
 func (*ForkResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{13}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ForkResponse) GetCheckpoint() *Checkpoint {
@@ -919,7 +1626,7 @@ type DiffRequest struct {
 
 func (x *DiffRequest) Reset() {
 	*x = DiffRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1638,7 @@ func (x *DiffRequest) String() string {
 func (*DiffRequest) ProtoMessage() {}
 
 func (x *DiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1651,7 @@ func (x *DiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
 func (*DiffRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{14}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DiffRequest) GetFrom() string {
@@ -978,7 +1685,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1697,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1710,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{15}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Change) GetPath() string {
@@ -1029,7 +1736,7 @@ type DiffResponse struct {
 
 func (x *DiffResponse) Reset() {
 	*x = DiffResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1748,7 @@ func (x *DiffResponse) String() string {
 func (*DiffResponse) ProtoMessage() {}
 
 func (x *DiffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1761,7 @@ func (x *DiffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffResponse.ProtoReflect.Descriptor instead.
 func (*DiffResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{16}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DiffResponse) GetChanges() []*Change {
@@ -1064,11 +1771,63 @@ func (x *DiffResponse) GetChanges() []*Change {
 	return nil
 }
 
+type VerifyCheckpointResponse_Problem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoint    string                 `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	What          string                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyCheckpointResponse_Problem) Reset() {
+	*x = VerifyCheckpointResponse_Problem{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyCheckpointResponse_Problem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyCheckpointResponse_Problem) ProtoMessage() {}
+
+func (x *VerifyCheckpointResponse_Problem) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyCheckpointResponse_Problem.ProtoReflect.Descriptor instead.
+func (*VerifyCheckpointResponse_Problem) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{6, 0}
+}
+
+func (x *VerifyCheckpointResponse_Problem) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
+func (x *VerifyCheckpointResponse_Problem) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
 var File_sandtree_v1_checkpoint_proto protoreflect.FileDescriptor
 
 const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\n" +
-	"\x1csandtree/v1/checkpoint.proto\x12\vsandtree.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19sandtree/v1/sandbox.proto\"\xaa\x03\n" +
+	"\x1csandtree/v1/checkpoint.proto\x12\vsandtree.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19sandtree/v1/sandbox.proto\"\xe0\x04\n" +
 	"\n" +
 	"Checkpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -1084,17 +1843,62 @@ const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\tprocesses\x18\t \x01(\x03R\tprocesses\x12\x18\n" +
 	"\athreads\x18\n" +
 	" \x01(\x03R\athreads\x12?\n" +
-	"\bstage_ns\x18\v \x03(\v2$.sandtree.v1.Checkpoint.StageNsEntryR\astageNs\x1a:\n" +
+	"\bstage_ns\x18\v \x03(\v2$.sandtree.v1.Checkpoint.StageNsEntryR\astageNs\x125\n" +
+	"\x06memory\x18\x14 \x01(\x0e2\x1d.sandtree.v1.CheckpointMemoryR\x06memory\x121\n" +
+	"\adurable\x18\x15 \x01(\x0e2\x17.sandtree.v1.DurabilityR\adurable\x12%\n" +
+	"\x0edurable_reason\x18\x16 \x01(\tR\rdurableReason\x12#\n" +
+	"\rdurable_bytes\x18\x17 \x01(\x03R\fdurableBytes\x1a:\n" +
 	"\fStageNsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"G\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x84\x01\n" +
 	"\x17CreateCheckpointRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"S\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05async\x18\n" +
+	" \x01(\bR\x05async\x12%\n" +
+	"\x04keep\x18\v \x01(\x0e2\x11.sandtree.v1.KeepR\x04keep\"S\n" +
 	"\x18CreateCheckpointResponse\x127\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x17.sandtree.v1.CheckpointR\n" +
+	"checkpoint\"k\n" +
+	"\x15WaitCheckpointRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\tR\n" +
+	"checkpoint\x12\x18\n" +
+	"\adurable\x18\x03 \x01(\bR\adurable\"Q\n" +
+	"\x16WaitCheckpointResponse\x127\n" +
+	"\n" +
+	"checkpoint\x18\x01 \x01(\v2\x17.sandtree.v1.CheckpointR\n" +
 	"checkpoint\"S\n" +
+	"\x17VerifyCheckpointRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\tR\n" +
+	"checkpoint\"\xc6\x01\n" +
+	"\x18VerifyCheckpointResponse\x12I\n" +
+	"\bproblems\x18\x01 \x03(\v2-.sandtree.v1.VerifyCheckpointResponse.ProblemR\bproblems\x12 \n" +
+	"\vcheckpoints\x18\x02 \x03(\tR\vcheckpoints\x1a=\n" +
+	"\aProblem\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x01 \x01(\tR\n" +
+	"checkpoint\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\"'\n" +
+	"\rExportRequest\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\"$\n" +
+	"\x0eExportResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"<\n" +
+	"\n" +
+	"ImportOpen\x12\x1a\n" +
+	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"_\n" +
+	"\rImportRequest\x12-\n" +
+	"\x04open\x18\x01 \x01(\v2\x17.sandtree.v1.ImportOpenH\x00R\x04open\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\t\n" +
+	"\amessage\"g\n" +
+	"\x0eImportResponse\x12.\n" +
+	"\asandbox\x18\x01 \x01(\v2\x14.sandtree.v1.SandboxR\asandbox\x12%\n" +
+	"\x04tree\x18\x02 \x01(\v2\x11.sandtree.v1.TreeR\x04tree\"S\n" +
 	"\x17RemoveCheckpointRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1e\n" +
 	"\n" +
@@ -1156,15 +1960,35 @@ const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12+\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x17.sandtree.v1.ChangeKindR\x04kind\"=\n" +
 	"\fDiffResponse\x12-\n" +
-	"\achanges\x18\x01 \x03(\v2\x13.sandtree.v1.ChangeR\achanges*s\n" +
+	"\achanges\x18\x01 \x03(\v2\x13.sandtree.v1.ChangeR\achanges*\x8d\x01\n" +
+	"\x10CheckpointMemory\x12!\n" +
+	"\x1dCHECKPOINT_MEMORY_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19CHECKPOINT_MEMORY_PENDING\x10\x01\x12\x1b\n" +
+	"\x17CHECKPOINT_MEMORY_READY\x10\x02\x12\x1a\n" +
+	"\x16CHECKPOINT_MEMORY_NONE\x10\x03*~\n" +
+	"\n" +
+	"Durability\x12\x1a\n" +
+	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rDURABILITY_NO\x10\x01\x12\x16\n" +
+	"\x12DURABILITY_PENDING\x10\x02\x12\x12\n" +
+	"\x0eDURABILITY_YES\x10\x03\x12\x15\n" +
+	"\x11DURABILITY_FAILED\x10\x04*8\n" +
+	"\x04Keep\x12\x14\n" +
+	"\x10KEEP_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aKEEP_NO\x10\x01\x12\r\n" +
+	"\tKEEP_WAIT\x10\x02*s\n" +
 	"\n" +
 	"ChangeKind\x12\x1b\n" +
 	"\x17CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11CHANGE_KIND_ADDED\x10\x01\x12\x18\n" +
 	"\x14CHANGE_KIND_MODIFIED\x10\x02\x12\x17\n" +
-	"\x13CHANGE_KIND_DELETED\x10\x032\x81\x04\n" +
+	"\x13CHANGE_KIND_DELETED\x10\x032\xb3\x06\n" +
 	"\vCheckpoints\x12U\n" +
-	"\x06Create\x12$.sandtree.v1.CreateCheckpointRequest\x1a%.sandtree.v1.CreateCheckpointResponse\x12U\n" +
+	"\x06Create\x12$.sandtree.v1.CreateCheckpointRequest\x1a%.sandtree.v1.CreateCheckpointResponse\x12O\n" +
+	"\x04Wait\x12\".sandtree.v1.WaitCheckpointRequest\x1a#.sandtree.v1.WaitCheckpointResponse\x12U\n" +
+	"\x06Verify\x12$.sandtree.v1.VerifyCheckpointRequest\x1a%.sandtree.v1.VerifyCheckpointResponse\x12C\n" +
+	"\x06Export\x12\x1a.sandtree.v1.ExportRequest\x1a\x1b.sandtree.v1.ExportResponse0\x01\x12C\n" +
+	"\x06Import\x12\x1a.sandtree.v1.ImportRequest\x1a\x1b.sandtree.v1.ImportResponse(\x01\x12U\n" +
 	"\x06Remove\x12$.sandtree.v1.RemoveCheckpointRequest\x1a%.sandtree.v1.RemoveCheckpointResponse\x12;\n" +
 	"\x04Tree\x12\x18.sandtree.v1.TreeRequest\x1a\x19.sandtree.v1.TreeResponse\x12G\n" +
 	"\bRollback\x12\x1c.sandtree.v1.RollbackRequest\x1a\x1d.sandtree.v1.RollbackResponse\x12D\n" +
@@ -1184,63 +2008,92 @@ func file_sandtree_v1_checkpoint_proto_rawDescGZIP() []byte {
 	return file_sandtree_v1_checkpoint_proto_rawDescData
 }
 
-var file_sandtree_v1_checkpoint_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sandtree_v1_checkpoint_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_sandtree_v1_checkpoint_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_sandtree_v1_checkpoint_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_sandtree_v1_checkpoint_proto_goTypes = []any{
-	(ChangeKind)(0),                  // 0: sandtree.v1.ChangeKind
-	(*Checkpoint)(nil),               // 1: sandtree.v1.Checkpoint
-	(*CreateCheckpointRequest)(nil),  // 2: sandtree.v1.CreateCheckpointRequest
-	(*CreateCheckpointResponse)(nil), // 3: sandtree.v1.CreateCheckpointResponse
-	(*RemoveCheckpointRequest)(nil),  // 4: sandtree.v1.RemoveCheckpointRequest
-	(*RemoveCheckpointResponse)(nil), // 5: sandtree.v1.RemoveCheckpointResponse
-	(*TreeRequest)(nil),              // 6: sandtree.v1.TreeRequest
-	(*Tree)(nil),                     // 7: sandtree.v1.Tree
-	(*TreeResponse)(nil),             // 8: sandtree.v1.TreeResponse
-	(*RollbackRequest)(nil),          // 9: sandtree.v1.RollbackRequest
-	(*RollbackResponse)(nil),         // 10: sandtree.v1.RollbackResponse
-	(*StandbyRequest)(nil),           // 11: sandtree.v1.StandbyRequest
-	(*StandbyResponse)(nil),          // 12: sandtree.v1.StandbyResponse
-	(*ForkRequest)(nil),              // 13: sandtree.v1.ForkRequest
-	(*ForkResponse)(nil),             // 14: sandtree.v1.ForkResponse
-	(*DiffRequest)(nil),              // 15: sandtree.v1.DiffRequest
-	(*Change)(nil),                   // 16: sandtree.v1.Change
-	(*DiffResponse)(nil),             // 17: sandtree.v1.DiffResponse
-	nil,                              // 18: sandtree.v1.Checkpoint.StageNsEntry
-	nil,                              // 19: sandtree.v1.RollbackResponse.StageNsEntry
-	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
-	(*Sandbox)(nil),                  // 21: sandtree.v1.Sandbox
+	(CheckpointMemory)(0),                    // 0: sandtree.v1.CheckpointMemory
+	(Durability)(0),                          // 1: sandtree.v1.Durability
+	(Keep)(0),                                // 2: sandtree.v1.Keep
+	(ChangeKind)(0),                          // 3: sandtree.v1.ChangeKind
+	(*Checkpoint)(nil),                       // 4: sandtree.v1.Checkpoint
+	(*CreateCheckpointRequest)(nil),          // 5: sandtree.v1.CreateCheckpointRequest
+	(*CreateCheckpointResponse)(nil),         // 6: sandtree.v1.CreateCheckpointResponse
+	(*WaitCheckpointRequest)(nil),            // 7: sandtree.v1.WaitCheckpointRequest
+	(*WaitCheckpointResponse)(nil),           // 8: sandtree.v1.WaitCheckpointResponse
+	(*VerifyCheckpointRequest)(nil),          // 9: sandtree.v1.VerifyCheckpointRequest
+	(*VerifyCheckpointResponse)(nil),         // 10: sandtree.v1.VerifyCheckpointResponse
+	(*ExportRequest)(nil),                    // 11: sandtree.v1.ExportRequest
+	(*ExportResponse)(nil),                   // 12: sandtree.v1.ExportResponse
+	(*ImportOpen)(nil),                       // 13: sandtree.v1.ImportOpen
+	(*ImportRequest)(nil),                    // 14: sandtree.v1.ImportRequest
+	(*ImportResponse)(nil),                   // 15: sandtree.v1.ImportResponse
+	(*RemoveCheckpointRequest)(nil),          // 16: sandtree.v1.RemoveCheckpointRequest
+	(*RemoveCheckpointResponse)(nil),         // 17: sandtree.v1.RemoveCheckpointResponse
+	(*TreeRequest)(nil),                      // 18: sandtree.v1.TreeRequest
+	(*Tree)(nil),                             // 19: sandtree.v1.Tree
+	(*TreeResponse)(nil),                     // 20: sandtree.v1.TreeResponse
+	(*RollbackRequest)(nil),                  // 21: sandtree.v1.RollbackRequest
+	(*RollbackResponse)(nil),                 // 22: sandtree.v1.RollbackResponse
+	(*StandbyRequest)(nil),                   // 23: sandtree.v1.StandbyRequest
+	(*StandbyResponse)(nil),                  // 24: sandtree.v1.StandbyResponse
+	(*ForkRequest)(nil),                      // 25: sandtree.v1.ForkRequest
+	(*ForkResponse)(nil),                     // 26: sandtree.v1.ForkResponse
+	(*DiffRequest)(nil),                      // 27: sandtree.v1.DiffRequest
+	(*Change)(nil),                           // 28: sandtree.v1.Change
+	(*DiffResponse)(nil),                     // 29: sandtree.v1.DiffResponse
+	nil,                                      // 30: sandtree.v1.Checkpoint.StageNsEntry
+	(*VerifyCheckpointResponse_Problem)(nil), // 31: sandtree.v1.VerifyCheckpointResponse.Problem
+	nil,                                      // 32: sandtree.v1.RollbackResponse.StageNsEntry
+	(*timestamppb.Timestamp)(nil),            // 33: google.protobuf.Timestamp
+	(*Sandbox)(nil),                          // 34: sandtree.v1.Sandbox
 }
 var file_sandtree_v1_checkpoint_proto_depIdxs = []int32{
-	20, // 0: sandtree.v1.Checkpoint.created:type_name -> google.protobuf.Timestamp
-	18, // 1: sandtree.v1.Checkpoint.stage_ns:type_name -> sandtree.v1.Checkpoint.StageNsEntry
-	1,  // 2: sandtree.v1.CreateCheckpointResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
-	1,  // 3: sandtree.v1.Tree.checkpoints:type_name -> sandtree.v1.Checkpoint
-	7,  // 4: sandtree.v1.TreeResponse.trees:type_name -> sandtree.v1.Tree
-	21, // 5: sandtree.v1.RollbackResponse.sandbox:type_name -> sandtree.v1.Sandbox
-	19, // 6: sandtree.v1.RollbackResponse.stage_ns:type_name -> sandtree.v1.RollbackResponse.StageNsEntry
-	1,  // 7: sandtree.v1.ForkResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
-	21, // 8: sandtree.v1.ForkResponse.sandboxes:type_name -> sandtree.v1.Sandbox
-	0,  // 9: sandtree.v1.Change.kind:type_name -> sandtree.v1.ChangeKind
-	16, // 10: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
-	2,  // 11: sandtree.v1.Checkpoints.Create:input_type -> sandtree.v1.CreateCheckpointRequest
-	4,  // 12: sandtree.v1.Checkpoints.Remove:input_type -> sandtree.v1.RemoveCheckpointRequest
-	6,  // 13: sandtree.v1.Checkpoints.Tree:input_type -> sandtree.v1.TreeRequest
-	9,  // 14: sandtree.v1.Checkpoints.Rollback:input_type -> sandtree.v1.RollbackRequest
-	11, // 15: sandtree.v1.Checkpoints.Standby:input_type -> sandtree.v1.StandbyRequest
-	13, // 16: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
-	15, // 17: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
-	3,  // 18: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
-	5,  // 19: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
-	8,  // 20: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
-	10, // 21: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
-	12, // 22: sandtree.v1.Checkpoints.Standby:output_type -> sandtree.v1.StandbyResponse
-	14, // 23: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
-	17, // 24: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
-	18, // [18:25] is the sub-list for method output_type
-	11, // [11:18] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	33, // 0: sandtree.v1.Checkpoint.created:type_name -> google.protobuf.Timestamp
+	30, // 1: sandtree.v1.Checkpoint.stage_ns:type_name -> sandtree.v1.Checkpoint.StageNsEntry
+	0,  // 2: sandtree.v1.Checkpoint.memory:type_name -> sandtree.v1.CheckpointMemory
+	1,  // 3: sandtree.v1.Checkpoint.durable:type_name -> sandtree.v1.Durability
+	2,  // 4: sandtree.v1.CreateCheckpointRequest.keep:type_name -> sandtree.v1.Keep
+	4,  // 5: sandtree.v1.CreateCheckpointResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
+	4,  // 6: sandtree.v1.WaitCheckpointResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
+	31, // 7: sandtree.v1.VerifyCheckpointResponse.problems:type_name -> sandtree.v1.VerifyCheckpointResponse.Problem
+	13, // 8: sandtree.v1.ImportRequest.open:type_name -> sandtree.v1.ImportOpen
+	34, // 9: sandtree.v1.ImportResponse.sandbox:type_name -> sandtree.v1.Sandbox
+	19, // 10: sandtree.v1.ImportResponse.tree:type_name -> sandtree.v1.Tree
+	4,  // 11: sandtree.v1.Tree.checkpoints:type_name -> sandtree.v1.Checkpoint
+	19, // 12: sandtree.v1.TreeResponse.trees:type_name -> sandtree.v1.Tree
+	34, // 13: sandtree.v1.RollbackResponse.sandbox:type_name -> sandtree.v1.Sandbox
+	32, // 14: sandtree.v1.RollbackResponse.stage_ns:type_name -> sandtree.v1.RollbackResponse.StageNsEntry
+	4,  // 15: sandtree.v1.ForkResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
+	34, // 16: sandtree.v1.ForkResponse.sandboxes:type_name -> sandtree.v1.Sandbox
+	3,  // 17: sandtree.v1.Change.kind:type_name -> sandtree.v1.ChangeKind
+	28, // 18: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
+	5,  // 19: sandtree.v1.Checkpoints.Create:input_type -> sandtree.v1.CreateCheckpointRequest
+	7,  // 20: sandtree.v1.Checkpoints.Wait:input_type -> sandtree.v1.WaitCheckpointRequest
+	9,  // 21: sandtree.v1.Checkpoints.Verify:input_type -> sandtree.v1.VerifyCheckpointRequest
+	11, // 22: sandtree.v1.Checkpoints.Export:input_type -> sandtree.v1.ExportRequest
+	14, // 23: sandtree.v1.Checkpoints.Import:input_type -> sandtree.v1.ImportRequest
+	16, // 24: sandtree.v1.Checkpoints.Remove:input_type -> sandtree.v1.RemoveCheckpointRequest
+	18, // 25: sandtree.v1.Checkpoints.Tree:input_type -> sandtree.v1.TreeRequest
+	21, // 26: sandtree.v1.Checkpoints.Rollback:input_type -> sandtree.v1.RollbackRequest
+	23, // 27: sandtree.v1.Checkpoints.Standby:input_type -> sandtree.v1.StandbyRequest
+	25, // 28: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
+	27, // 29: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
+	6,  // 30: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
+	8,  // 31: sandtree.v1.Checkpoints.Wait:output_type -> sandtree.v1.WaitCheckpointResponse
+	10, // 32: sandtree.v1.Checkpoints.Verify:output_type -> sandtree.v1.VerifyCheckpointResponse
+	12, // 33: sandtree.v1.Checkpoints.Export:output_type -> sandtree.v1.ExportResponse
+	15, // 34: sandtree.v1.Checkpoints.Import:output_type -> sandtree.v1.ImportResponse
+	17, // 35: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
+	20, // 36: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
+	22, // 37: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
+	24, // 38: sandtree.v1.Checkpoints.Standby:output_type -> sandtree.v1.StandbyResponse
+	26, // 39: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
+	29, // 40: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
+	30, // [30:41] is the sub-list for method output_type
+	19, // [19:30] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_sandtree_v1_checkpoint_proto_init() }
@@ -1249,13 +2102,17 @@ func file_sandtree_v1_checkpoint_proto_init() {
 		return
 	}
 	file_sandtree_v1_sandbox_proto_init()
+	file_sandtree_v1_checkpoint_proto_msgTypes[10].OneofWrappers = []any{
+		(*ImportRequest_Open)(nil),
+		(*ImportRequest_Data)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandtree_v1_checkpoint_proto_rawDesc), len(file_sandtree_v1_checkpoint_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   19,
+			NumEnums:      4,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

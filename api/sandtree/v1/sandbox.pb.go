@@ -28,6 +28,10 @@ const (
 	SandboxState_SANDBOX_STATE_RUNNING     SandboxState = 1
 	// The supervisor died, and the sandbox's processes with it.
 	SandboxState_SANDBOX_STATE_LOST SandboxState = 2
+	// It stands still; its state is on disk, and ready in memory.
+	SandboxState_SANDBOX_STATE_PAUSED SandboxState = 3
+	// It stands still, and its state is on disk alone.
+	SandboxState_SANDBOX_STATE_HIBERNATED SandboxState = 4
 )
 
 // Enum value maps for SandboxState.
@@ -36,11 +40,15 @@ var (
 		0: "SANDBOX_STATE_UNSPECIFIED",
 		1: "SANDBOX_STATE_RUNNING",
 		2: "SANDBOX_STATE_LOST",
+		3: "SANDBOX_STATE_PAUSED",
+		4: "SANDBOX_STATE_HIBERNATED",
 	}
 	SandboxState_value = map[string]int32{
 		"SANDBOX_STATE_UNSPECIFIED": 0,
 		"SANDBOX_STATE_RUNNING":     1,
 		"SANDBOX_STATE_LOST":        2,
+		"SANDBOX_STATE_PAUSED":      3,
+		"SANDBOX_STATE_HIBERNATED":  4,
 	}
 )
 
@@ -92,7 +100,10 @@ type Sandbox struct {
 	// forked_from is the id of the checkpoint it was forked from.
 	ForkedFrom string `protobuf:"bytes,13,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
 	// start_session is the id of the template's start command's session.
-	StartSession  string `protobuf:"bytes,14,opt,name=start_session,json=startSession,proto3" json:"start_session,omitempty"`
+	StartSession string `protobuf:"bytes,14,opt,name=start_session,json=startSession,proto3" json:"start_session,omitempty"`
+	// state_reason says why a sandbox stands still that nobody paused, or when
+	// it came back from disk.
+	StateReason   string `protobuf:"bytes,20,opt,name=state_reason,json=stateReason,proto3" json:"state_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -221,6 +232,13 @@ func (x *Sandbox) GetForkedFrom() string {
 func (x *Sandbox) GetStartSession() string {
 	if x != nil {
 		return x.StartSession
+	}
+	return ""
+}
+
+func (x *Sandbox) GetStateReason() string {
+	if x != nil {
+		return x.StateReason
 	}
 	return ""
 }
@@ -612,6 +630,199 @@ func (x *RemoveSandboxResponse) GetId() string {
 	return ""
 }
 
+type PauseRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// hibernate leaves nothing of the sandbox in memory.
+	Hibernate     bool `protobuf:"varint,2,opt,name=hibernate,proto3" json:"hibernate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRequest) Reset() {
+	*x = PauseRequest{}
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRequest) ProtoMessage() {}
+
+func (x *PauseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
+func (*PauseRequest) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PauseRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *PauseRequest) GetHibernate() bool {
+	if x != nil {
+		return x.Hibernate
+	}
+	return false
+}
+
+type PauseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseResponse) Reset() {
+	*x = PauseResponse{}
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseResponse) ProtoMessage() {}
+
+func (x *PauseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
+func (*PauseResponse) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PauseResponse) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+type ResumeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeRequest) Reset() {
+	*x = ResumeRequest{}
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRequest) ProtoMessage() {}
+
+func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
+func (*ResumeRequest) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ResumeRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+type ResumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	ElapsedNs     int64                  `protobuf:"varint,2,opt,name=elapsed_ns,json=elapsedNs,proto3" json:"elapsed_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeResponse) Reset() {
+	*x = ResumeResponse{}
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeResponse) ProtoMessage() {}
+
+func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
+func (*ResumeResponse) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ResumeResponse) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+func (x *ResumeResponse) GetElapsedNs() int64 {
+	if x != nil {
+		return x.ElapsedNs
+	}
+	return 0
+}
+
 type WaitRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Sandbox string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
@@ -623,7 +834,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_sandtree_v1_sandbox_proto_msgTypes[9]
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +846,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_sandbox_proto_msgTypes[9]
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +859,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WaitRequest) GetSandbox() string {
@@ -677,7 +888,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_sandtree_v1_sandbox_proto_msgTypes[10]
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +900,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_sandbox_proto_msgTypes[10]
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +913,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WaitResponse) GetId() string {
@@ -735,7 +946,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_sandtree_v1_sandbox_proto_msgTypes[11]
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +958,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_sandbox_proto_msgTypes[11]
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +971,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatsRequest) GetSandbox() string {
@@ -789,7 +1000,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_sandtree_v1_sandbox_proto_msgTypes[12]
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +1012,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_sandbox_proto_msgTypes[12]
+	mi := &file_sandtree_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +1025,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_sandtree_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StatsResponse) GetId() string {
@@ -898,7 +1109,7 @@ var File_sandtree_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x19sandtree/v1/sandbox.proto\x12\vsandtree.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsandtree/v1/resources.proto\x1a\x19sandtree/v1/session.proto\"\xa3\x04\n" +
+	"\x19sandtree/v1/sandbox.proto\x12\vsandtree.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsandtree/v1/resources.proto\x1a\x19sandtree/v1/session.proto\"\xc6\x04\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -919,7 +1130,8 @@ const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\x02at\x18\f \x01(\tR\x02at\x12\x1f\n" +
 	"\vforked_from\x18\r \x01(\tR\n" +
 	"forkedFrom\x12#\n" +
-	"\rstart_session\x18\x0e \x01(\tR\fstartSession\x1a6\n" +
+	"\rstart_session\x18\x0e \x01(\tR\fstartSession\x12!\n" +
+	"\fstate_reason\x18\x14 \x01(\tR\vstateReason\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x02\n" +
@@ -945,7 +1157,18 @@ const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"'\n" +
 	"\x15RemoveSandboxResponse\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"A\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"F\n" +
+	"\fPauseRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1c\n" +
+	"\thibernate\x18\x02 \x01(\bR\thibernate\"?\n" +
+	"\rPauseResponse\x12.\n" +
+	"\asandbox\x18\x01 \x01(\v2\x14.sandtree.v1.SandboxR\asandbox\")\n" +
+	"\rResumeRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\"_\n" +
+	"\x0eResumeResponse\x12.\n" +
+	"\asandbox\x18\x01 \x01(\v2\x14.sandtree.v1.SandboxR\asandbox\x12\x1d\n" +
+	"\n" +
+	"elapsed_ns\x18\x02 \x01(\x03R\telapsedNs\"A\n" +
 	"\vWaitRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\"\x7f\n" +
@@ -968,17 +1191,21 @@ const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\toom_kills\x18\t \x01(\x03R\boomKills\x12 \n" +
 	"\vcheckpoints\x18\n" +
 	" \x01(\x03R\vcheckpoints\x12)\n" +
-	"\x10checkpoint_bytes\x18\v \x01(\x03R\x0fcheckpointBytes*`\n" +
+	"\x10checkpoint_bytes\x18\v \x01(\x03R\x0fcheckpointBytes*\x98\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SANDBOX_STATE_RUNNING\x10\x01\x12\x16\n" +
-	"\x12SANDBOX_STATE_LOST\x10\x022\xc1\x03\n" +
+	"\x12SANDBOX_STATE_LOST\x10\x02\x12\x18\n" +
+	"\x14SANDBOX_STATE_PAUSED\x10\x03\x12\x1c\n" +
+	"\x18SANDBOX_STATE_HIBERNATED\x10\x042\xc4\x04\n" +
 	"\tSandboxes\x12O\n" +
 	"\x06Create\x12!.sandtree.v1.CreateSandboxRequest\x1a\".sandtree.v1.CreateSandboxResponse\x12M\n" +
 	"\x04List\x12!.sandtree.v1.ListSandboxesRequest\x1a\".sandtree.v1.ListSandboxesResponse\x12F\n" +
 	"\x03Get\x12\x1e.sandtree.v1.GetSandboxRequest\x1a\x1f.sandtree.v1.GetSandboxResponse\x12O\n" +
 	"\x06Remove\x12!.sandtree.v1.RemoveSandboxRequest\x1a\".sandtree.v1.RemoveSandboxResponse\x12;\n" +
 	"\x04Wait\x12\x18.sandtree.v1.WaitRequest\x1a\x19.sandtree.v1.WaitResponse\x12>\n" +
+	"\x05Pause\x12\x19.sandtree.v1.PauseRequest\x1a\x1a.sandtree.v1.PauseResponse\x12A\n" +
+	"\x06Resume\x12\x1a.sandtree.v1.ResumeRequest\x1a\x1b.sandtree.v1.ResumeResponse\x12>\n" +
 	"\x05Stats\x12\x19.sandtree.v1.StatsRequest\x1a\x1a.sandtree.v1.StatsResponseB9Z7github.com/sandtree/sandtree/api/sandtree/v1;sandtreev1b\x06proto3"
 
 var (
@@ -994,7 +1221,7 @@ func file_sandtree_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_sandtree_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sandtree_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_sandtree_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_sandtree_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),             // 0: sandtree.v1.SandboxState
 	(*Sandbox)(nil),               // 1: sandtree.v1.Sandbox
@@ -1006,45 +1233,55 @@ var file_sandtree_v1_sandbox_proto_goTypes = []any{
 	(*GetSandboxResponse)(nil),    // 7: sandtree.v1.GetSandboxResponse
 	(*RemoveSandboxRequest)(nil),  // 8: sandtree.v1.RemoveSandboxRequest
 	(*RemoveSandboxResponse)(nil), // 9: sandtree.v1.RemoveSandboxResponse
-	(*WaitRequest)(nil),           // 10: sandtree.v1.WaitRequest
-	(*WaitResponse)(nil),          // 11: sandtree.v1.WaitResponse
-	(*StatsRequest)(nil),          // 12: sandtree.v1.StatsRequest
-	(*StatsResponse)(nil),         // 13: sandtree.v1.StatsResponse
-	nil,                           // 14: sandtree.v1.Sandbox.EnvEntry
-	nil,                           // 15: sandtree.v1.CreateSandboxRequest.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*Resources)(nil),             // 17: sandtree.v1.Resources
-	(*Session)(nil),               // 18: sandtree.v1.Session
+	(*PauseRequest)(nil),          // 10: sandtree.v1.PauseRequest
+	(*PauseResponse)(nil),         // 11: sandtree.v1.PauseResponse
+	(*ResumeRequest)(nil),         // 12: sandtree.v1.ResumeRequest
+	(*ResumeResponse)(nil),        // 13: sandtree.v1.ResumeResponse
+	(*WaitRequest)(nil),           // 14: sandtree.v1.WaitRequest
+	(*WaitResponse)(nil),          // 15: sandtree.v1.WaitResponse
+	(*StatsRequest)(nil),          // 16: sandtree.v1.StatsRequest
+	(*StatsResponse)(nil),         // 17: sandtree.v1.StatsResponse
+	nil,                           // 18: sandtree.v1.Sandbox.EnvEntry
+	nil,                           // 19: sandtree.v1.CreateSandboxRequest.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*Resources)(nil),             // 21: sandtree.v1.Resources
+	(*Session)(nil),               // 22: sandtree.v1.Session
 }
 var file_sandtree_v1_sandbox_proto_depIdxs = []int32{
 	0,  // 0: sandtree.v1.Sandbox.state:type_name -> sandtree.v1.SandboxState
-	16, // 1: sandtree.v1.Sandbox.created:type_name -> google.protobuf.Timestamp
-	17, // 2: sandtree.v1.Sandbox.resources:type_name -> sandtree.v1.Resources
-	14, // 3: sandtree.v1.Sandbox.env:type_name -> sandtree.v1.Sandbox.EnvEntry
-	15, // 4: sandtree.v1.CreateSandboxRequest.env:type_name -> sandtree.v1.CreateSandboxRequest.EnvEntry
-	17, // 5: sandtree.v1.CreateSandboxRequest.resources:type_name -> sandtree.v1.Resources
+	20, // 1: sandtree.v1.Sandbox.created:type_name -> google.protobuf.Timestamp
+	21, // 2: sandtree.v1.Sandbox.resources:type_name -> sandtree.v1.Resources
+	18, // 3: sandtree.v1.Sandbox.env:type_name -> sandtree.v1.Sandbox.EnvEntry
+	19, // 4: sandtree.v1.CreateSandboxRequest.env:type_name -> sandtree.v1.CreateSandboxRequest.EnvEntry
+	21, // 5: sandtree.v1.CreateSandboxRequest.resources:type_name -> sandtree.v1.Resources
 	1,  // 6: sandtree.v1.CreateSandboxResponse.sandbox:type_name -> sandtree.v1.Sandbox
 	1,  // 7: sandtree.v1.ListSandboxesResponse.sandboxes:type_name -> sandtree.v1.Sandbox
 	1,  // 8: sandtree.v1.GetSandboxResponse.sandbox:type_name -> sandtree.v1.Sandbox
-	0,  // 9: sandtree.v1.WaitResponse.state:type_name -> sandtree.v1.SandboxState
-	18, // 10: sandtree.v1.WaitResponse.session:type_name -> sandtree.v1.Session
-	2,  // 11: sandtree.v1.Sandboxes.Create:input_type -> sandtree.v1.CreateSandboxRequest
-	4,  // 12: sandtree.v1.Sandboxes.List:input_type -> sandtree.v1.ListSandboxesRequest
-	6,  // 13: sandtree.v1.Sandboxes.Get:input_type -> sandtree.v1.GetSandboxRequest
-	8,  // 14: sandtree.v1.Sandboxes.Remove:input_type -> sandtree.v1.RemoveSandboxRequest
-	10, // 15: sandtree.v1.Sandboxes.Wait:input_type -> sandtree.v1.WaitRequest
-	12, // 16: sandtree.v1.Sandboxes.Stats:input_type -> sandtree.v1.StatsRequest
-	3,  // 17: sandtree.v1.Sandboxes.Create:output_type -> sandtree.v1.CreateSandboxResponse
-	5,  // 18: sandtree.v1.Sandboxes.List:output_type -> sandtree.v1.ListSandboxesResponse
-	7,  // 19: sandtree.v1.Sandboxes.Get:output_type -> sandtree.v1.GetSandboxResponse
-	9,  // 20: sandtree.v1.Sandboxes.Remove:output_type -> sandtree.v1.RemoveSandboxResponse
-	11, // 21: sandtree.v1.Sandboxes.Wait:output_type -> sandtree.v1.WaitResponse
-	13, // 22: sandtree.v1.Sandboxes.Stats:output_type -> sandtree.v1.StatsResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	1,  // 9: sandtree.v1.PauseResponse.sandbox:type_name -> sandtree.v1.Sandbox
+	1,  // 10: sandtree.v1.ResumeResponse.sandbox:type_name -> sandtree.v1.Sandbox
+	0,  // 11: sandtree.v1.WaitResponse.state:type_name -> sandtree.v1.SandboxState
+	22, // 12: sandtree.v1.WaitResponse.session:type_name -> sandtree.v1.Session
+	2,  // 13: sandtree.v1.Sandboxes.Create:input_type -> sandtree.v1.CreateSandboxRequest
+	4,  // 14: sandtree.v1.Sandboxes.List:input_type -> sandtree.v1.ListSandboxesRequest
+	6,  // 15: sandtree.v1.Sandboxes.Get:input_type -> sandtree.v1.GetSandboxRequest
+	8,  // 16: sandtree.v1.Sandboxes.Remove:input_type -> sandtree.v1.RemoveSandboxRequest
+	14, // 17: sandtree.v1.Sandboxes.Wait:input_type -> sandtree.v1.WaitRequest
+	10, // 18: sandtree.v1.Sandboxes.Pause:input_type -> sandtree.v1.PauseRequest
+	12, // 19: sandtree.v1.Sandboxes.Resume:input_type -> sandtree.v1.ResumeRequest
+	16, // 20: sandtree.v1.Sandboxes.Stats:input_type -> sandtree.v1.StatsRequest
+	3,  // 21: sandtree.v1.Sandboxes.Create:output_type -> sandtree.v1.CreateSandboxResponse
+	5,  // 22: sandtree.v1.Sandboxes.List:output_type -> sandtree.v1.ListSandboxesResponse
+	7,  // 23: sandtree.v1.Sandboxes.Get:output_type -> sandtree.v1.GetSandboxResponse
+	9,  // 24: sandtree.v1.Sandboxes.Remove:output_type -> sandtree.v1.RemoveSandboxResponse
+	15, // 25: sandtree.v1.Sandboxes.Wait:output_type -> sandtree.v1.WaitResponse
+	11, // 26: sandtree.v1.Sandboxes.Pause:output_type -> sandtree.v1.PauseResponse
+	13, // 27: sandtree.v1.Sandboxes.Resume:output_type -> sandtree.v1.ResumeResponse
+	17, // 28: sandtree.v1.Sandboxes.Stats:output_type -> sandtree.v1.StatsResponse
+	21, // [21:29] is the sub-list for method output_type
+	13, // [13:21] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_sandtree_v1_sandbox_proto_init() }
@@ -1060,7 +1297,7 @@ func file_sandtree_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandtree_v1_sandbox_proto_rawDesc), len(file_sandtree_v1_sandbox_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -7,7 +7,6 @@ import (
 // Types of items in the tree of a subvolume (uapi/linux/btrfs_tree.h).
 const (
 	InodeItem  = 1              // struct btrfs_inode_item
-	XattrItem  = 24             // struct btrfs_dir_item, one or more
 	ExtentData = typeExtentData // struct btrfs_file_extent_item; the key's offset is that in the file
 )
 
@@ -22,7 +21,7 @@ type Item struct {
 
 // scanArgs is struct btrfs_ioctl_search_args_v2 with a buffer for many items.
 type scanArgs struct {
-	_                    uint64 // tree; 0 is the one that the descriptor is in
+	tree                 uint64
 	minObject, maxObject uint64
 	minOffset, maxOffset uint64
 	_, maxTransid        uint64

@@ -13,10 +13,28 @@ import (
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
-// Checkpoint takes a checkpoint of a sandbox. The name may be empty.
-func (s *Sandboxes) Checkpoint(ctx context.Context, ref, name string) (control.Checkpoint, error) {
-	if name != "" {
-		if err := checkName("checkpoint", name); err != nil {
+// CheckpointOptions say how a checkpoint is taken.
+type CheckpointOptions struct {
+	Name  string // may be empty
+	Async bool   // return when the processes run again
+	// Keep is what is to be durable: in the background unless it says otherwise.
+	Keep Keep
+}
+
+// Keep says whether a checkpoint is to be durable.
+type Keep int
+
+// What is to be durable.
+const (
+	KeepLater Keep = iota // in the background
+	KeepNot
+	KeepNow // before the call returns
+)
+
+// Checkpoint takes a checkpoint of a sandbox.
+func (s *Sandboxes) Checkpoint(ctx context.Context, ref string, o CheckpointOptions) (control.Checkpoint, error) {
+	if o.Name != "" {
+		if err := checkName("checkpoint", o.Name); err != nil {
 			return control.Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
 		}
 	}
@@ -24,27 +42,39 @@ func (s *Sandboxes) Checkpoint(ctx context.Context, ref, name string) (control.C
 	if err != nil {
 		return control.Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c, err := s.checkpoint(ctx, b, name)
+	if err := s.wake(ctx, b); err != nil {
+		return control.Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	c, err := s.checkpointLocked(ctx, b, o)
 	if err != nil {
 		return control.Checkpoint{}, fmt.Errorf("checkpoint of sandbox %q: %w", display(b.record()), err)
+	}
+	if o.Keep == KeepNow {
+		return s.WaitCheckpoint(ctx, c.Sandbox, c.ID, true)
 	}
 	return c, nil
 }
 
+func (s *Sandboxes) checkpointLocked(ctx context.Context, b *sandbox, o CheckpointOptions) (control.Checkpoint, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return s.checkpoint(ctx, b, o)
+}
+
 // checkpoint takes a checkpoint. b.mu is held exclusively.
-func (s *Sandboxes) checkpoint(ctx context.Context, b *sandbox, name string) (control.Checkpoint, error) {
+func (s *Sandboxes) checkpoint(ctx context.Context, b *sandbox, o CheckpointOptions) (control.Checkpoint, error) {
 	client, err := b.usable()
 	if err != nil {
 		return control.Checkpoint{}, err
 	}
-	rec := store.Checkpoint{ID: id.New(id.Checkpoint), Sandbox: b.record().ID, Name: name, Created: time.Now().UTC()}
+	rec := store.Checkpoint{ID: id.New(id.Checkpoint), Sandbox: b.record().ID, Name: o.Name, Created: time.Now().UTC()}
 	// The record takes the name before anything stops.
 	if err := s.store.AddCheckpoint(ctx, rec); err != nil {
 		return control.Checkpoint{}, err
 	}
-	c, err := client.Checkpoint(ctx, control.CheckpointRequest{Sandbox: rec.Sandbox, Checkpoint: rec.ID, Name: name})
+	c, err := client.Checkpoint(ctx, control.CheckpointRequest{
+		Sandbox: rec.Sandbox, Checkpoint: rec.ID, Name: o.Name, Async: o.Async, Keep: o.Keep != KeepNot,
+	})
 	if err != nil {
 		s.undoCheckpoint(ctx, client, rec)
 		return control.Checkpoint{}, err
@@ -52,7 +82,8 @@ func (s *Sandboxes) checkpoint(ctx context.Context, b *sandbox, name string) (co
 	if _, err := s.update(ctx, b, func(r *store.Sandbox) { r.At = rec.ID }); err != nil {
 		s.log.Error("where a sandbox stands could not be stored", "sandbox", rec.Sandbox, "error", err)
 	}
-	c.Name = name
+	c.Name = o.Name
+	s.note(context.WithoutCancel(ctx), c)
 	return c, nil
 }
 
@@ -145,12 +176,15 @@ func (s *Sandboxes) RemoveCheckpoint(ctx context.Context, sandbox, ref string) (
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	client, err := b.tree()
+	client, err := s.reach(ctx, b)
+	if err == nil && b.asleep() && b.record().At == c.ID {
+		err = fault.New(fault.Conflict, "the sandbox stands still at it").WithHint("sandtree resume %s makes it run on", display(b.record()))
+	}
 	if err == nil {
 		err = client.CheckpointRemove(context.WithoutCancel(ctx), control.CheckpointRef{Sandbox: c.Sandbox, Checkpoint: c.ID})
 	}
 	if err == nil {
-		err = s.store.RemoveCheckpoint(context.WithoutCancel(ctx), c.ID)
+		err = s.dropCheckpoint(context.WithoutCancel(ctx), b, c.ID)
 	}
 	if err != nil {
 		return "", fmt.Errorf("remove checkpoint %q: %w", ref, err)
@@ -215,6 +249,12 @@ func (s *Sandboxes) treeOf(ctx context.Context, b *sandbox) (Tree, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	rec := b.record()
+	b.recMu.Lock()
+	onDisk := b.fam == nil && asleep(b.rec.State)
+	b.recMu.Unlock()
+	if onDisk {
+		return s.treeOnDisk(ctx, rec)
+	}
 	client, err := b.tree()
 	if err != nil {
 		return Tree{Sandbox: rec}, fmt.Errorf("tree of sandbox %q: %w", display(rec), err)
@@ -224,6 +264,19 @@ func (s *Sandboxes) treeOf(ctx context.Context, b *sandbox) (Tree, error) {
 		return Tree{Sandbox: rec}, fmt.Errorf("tree of sandbox %q: %w", display(rec), err)
 	}
 	return Tree{rec, r}, nil
+}
+
+// treeOnDisk is the tree of a sandbox that no supervisor knows at the moment.
+func (s *Sandboxes) treeOnDisk(ctx context.Context, rec store.Sandbox) (Tree, error) {
+	t := Tree{rec, control.TreeReply{Sandbox: rec.ID, At: rec.At, Checkpoints: []control.Checkpoint{}}}
+	all, err := s.store.Checkpoints(ctx, rec.ID)
+	for _, c := range all {
+		if c.Info.Durable == control.DurableYes {
+			c.Info.Name, c.Info.Memory = c.Name, control.MemoryNone
+			t.Checkpoints = append(t.Checkpoints, c.Info)
+		}
+	}
+	return t, err
 }
 
 // Trees returns the trees of all sandboxes; a lost one's is empty.
@@ -274,7 +327,7 @@ func (s *Sandboxes) Rollback(ctx context.Context, ref, checkpoint string) (Rolle
 	if err != nil {
 		return Rolled{}, fmt.Errorf("rollback of sandbox %q: %w", display(rec), err)
 	}
-	client, err := b.tree()
+	client, err := s.reach(ctx, b)
 	if err != nil {
 		return Rolled{}, fmt.Errorf("rollback of sandbox %q: %w", display(rec), err)
 	}
@@ -285,7 +338,7 @@ func (s *Sandboxes) Rollback(ctx context.Context, ref, checkpoint string) (Rolle
 		s.letGo(b)
 		return Rolled{}, fmt.Errorf("rollback of sandbox %q to checkpoint %q: %w", display(rec), checkpoint, err)
 	}
-	err = s.reborn(ctx, b, client, r.Sandbox, c.ID, files)
+	err = s.reborn(ctx, b, client, r.Sandbox, c.ID, c.ID, files)
 	s.letGo(b)
 	if err != nil {
 		return Rolled{}, fmt.Errorf("rollback of sandbox %q to checkpoint %q: sessions: %w", display(rec), checkpoint, err)

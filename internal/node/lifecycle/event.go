@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 
+	"github.com/sandtree/sandtree/internal/fault"
 	hostcontrol "github.com/sandtree/sandtree/internal/host/control"
 	"github.com/sandtree/sandtree/internal/node/session"
 	"github.com/sandtree/sandtree/internal/store"
@@ -117,7 +118,8 @@ func (b *sandbox) alive() bool {
 	return false
 }
 
-// SupervisorDied takes the host's report: the family's sandboxes are lost.
+// SupervisorDied takes the host's report. The family's sandboxes come back at
+// their last durable checkpoint, those that ran at once; what has none is lost.
 func (s *Sandboxes) SupervisorDied(e hostcontrol.SupervisorDied) {
 	s.families.died(e.Family, e.PID)
 	s.mu.Lock()
@@ -138,10 +140,59 @@ func (s *Sandboxes) SupervisorDied(e hostcontrol.SupervisorDied) {
 			b.fam = nil
 		}
 		b.recMu.Unlock()
-		if mine {
-			s.lose(b, "its supervisor died: "+e.Reason, session.Lost)
+		if mine && s.fallAsleep(b, "its supervisor died: "+e.Reason) {
+			go s.comeBack(b)
 		}
 		b.mu.Unlock()
+	}
+}
+
+// fallAsleep notes that a sandbox has lost its supervisor. It reports whether
+// it ran, and may come back. b.mu is held.
+func (s *Sandboxes) fallAsleep(b *sandbox, reason string) bool {
+	ctx := context.Background()
+	rec := b.record()
+	may, err := s.mayComeBack(ctx, rec.ID)
+	if err != nil {
+		s.log.Error("what of a sandbox is durable is not known", "sandbox", rec.ID, "error", err)
+	}
+	switch {
+	case rec.State == store.Lost:
+		return false
+	case !may:
+		s.lose(b, reason, session.Lost)
+		return false
+	}
+	_, err = s.update(ctx, b, func(r *store.Sandbox) {
+		if r.State == store.Running {
+			r.Reason = reason
+		}
+		r.State = store.Hibernated
+	})
+	if err != nil {
+		s.log.Error("what became of a sandbox could not be recorded", "sandbox", rec.ID, "error", err)
+	}
+	b.recMu.Lock()
+	running := values(b.running)
+	b.recMu.Unlock()
+	for _, se := range running {
+		se.Suspend()
+	}
+	return rec.State == store.Running
+}
+
+// comeBack wakes a sandbox whose supervisor has died.
+func (s *Sandboxes) comeBack(b *sandbox) {
+	err := s.wake(context.Background(), b)
+	switch {
+	case err == nil:
+		s.log.Info("a sandbox came back", "sandbox", b.record().ID, "at", b.record().At)
+	case fault.Is(err, fault.Lost):
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		s.lose(b, b.record().LostReason, session.Lost)
+	default: // the next who uses it tries again
+		s.log.Error("a sandbox did not come back", "sandbox", b.record().ID, "error", err)
 	}
 }
 

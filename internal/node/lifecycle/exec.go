@@ -60,6 +60,9 @@ func (s *Sandboxes) Exec(ctx context.Context, ref string, o ExecOptions) (_ *ses
 	if err != nil {
 		return nil, nil, fmt.Errorf("exec: %w", err)
 	}
+	if err := s.wake(ctx, b); err != nil {
+		return nil, nil, fmt.Errorf("exec: %w", err)
+	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	t, err := s.templateOf(ctx, b)
@@ -149,7 +152,7 @@ func (s *Sandboxes) exec(ctx context.Context, b *sandbox, t store.Template, o Ex
 func (s *Sandboxes) newSession(b *sandbox, sr store.Session, client *control.Client) (*session.Session, error) {
 	var se *session.Session
 	se, err := s.sessions.make(session.Config{
-		Record: sr, Supervisor: client,
+		Record: sr, Supervisor: current{s, b},
 		OnEnd:     func() { b.ping() },
 		OnSettled: func() { s.settled(b, se) },
 	})
@@ -261,6 +264,9 @@ func (s *Sandboxes) Session(ctx context.Context, sid, sandbox string) (_ *sessio
 	if sid == "" {
 		return nil, nil, fault.New(fault.Invalid, "no session is named")
 	}
+	if err := s.wakeFor(ctx, sid); err != nil {
+		return nil, nil, err
+	}
 	se, err := s.sessions.acquire(ctx, sid)
 	if err != nil {
 		return nil, nil, err
@@ -277,6 +283,19 @@ func (s *Sandboxes) Session(ctx context.Context, sid, sandbox string) (_ *sessio
 		}
 	}
 	return se, release, nil
+}
+
+// wakeFor wakes the sandbox of a session that has not ended.
+func (s *Sandboxes) wakeFor(ctx context.Context, sid string) error {
+	r, err := s.store.Session(ctx, sid)
+	if err != nil || r.Ended {
+		return nil //nolint:nilerr // who looks for it finds out
+	}
+	b, err := s.find(ctx, r.Sandbox)
+	if err != nil {
+		return nil //nolint:nilerr // just removed
+	}
+	return s.wake(ctx, b)
 }
 
 // SessionState is a session with the lengths of its log and the number of its

@@ -27,14 +27,16 @@ type families struct {
 	host   Host
 	events control.Events
 	log    *slog.Logger
+	// started is called with each new family before anybody else knows it.
+	started func(context.Context, *family) error
 
 	mu      sync.Mutex
 	byID    map[string]*family
 	startMu map[string]*sync.Mutex // one start of a family at a time
 }
 
-func newFamilies(host Host, events control.Events, log *slog.Logger) *families {
-	return &families{host: host, events: events, log: log, byID: map[string]*family{}, startMu: map[string]*sync.Mutex{}}
+func newFamilies(host Host, events control.Events, started func(context.Context, *family) error, log *slog.Logger) *families {
+	return &families{host: host, events: events, started: started, log: log, byID: map[string]*family{}, startMu: map[string]*sync.Mutex{}}
 }
 
 // running returns a family if it runs, or nil.
@@ -83,6 +85,10 @@ func (fs *families) ensure(ctx context.Context, t store.Template) (*family, erro
 		return nil, fmt.Errorf("connect to supervisor: %w", err)
 	}
 	f := &family{id: t.ID, pid: info.PID, client: c}
+	if err := fs.started(ctx, f); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("tell the supervisor what it has on disk: %w", err)
+	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.byID[t.ID] = f

@@ -47,7 +47,7 @@ func (s *Sandboxes) Fork(ctx context.Context, source string, count int, names []
 func (s *Sandboxes) forkSource(ctx context.Context, source string) (*sandbox, store.Checkpoint, error) {
 	b, err := s.find(ctx, source)
 	if err == nil {
-		c, err := s.Checkpoint(ctx, source, "")
+		c, err := s.Checkpoint(ctx, source, CheckpointOptions{})
 		return b, store.Checkpoint{ID: c.ID, Sandbox: b.record().ID}, err
 	}
 	if !fault.Is(err, fault.NotFound) {
@@ -68,7 +68,7 @@ func (s *Sandboxes) forkSource(ctx context.Context, source string) (*sandbox, st
 func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, count int, names []string) (f Forked, err error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	client, err := b.tree()
+	client, err := s.reach(ctx, b)
 	if err != nil {
 		return f, err
 	}

@@ -155,7 +155,7 @@ func (s *Sandboxes) buildGolden(ctx context.Context, t store.Template, g *golden
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if g.checkpoint, err = s.checkpoint(ctx, b, ""); err != nil {
+	if g.checkpoint, err = s.checkpoint(ctx, b, CheckpointOptions{Keep: KeepNot}); err != nil {
 		return err
 	}
 	if err := g.fam.client.Halt(ctx, rec.ID); err != nil {

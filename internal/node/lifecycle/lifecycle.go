@@ -63,6 +63,7 @@ type Sandboxes struct {
 	families *families
 	sessions *sessions
 	goldens  *goldens
+	noting   sync.Mutex // of what checkpoints are, held over a read and a write
 
 	mu    sync.Mutex
 	live  map[string]*sandbox // by id, the lost ones too
@@ -76,7 +77,9 @@ func New(ctx context.Context, cfg Config) (*Sandboxes, error) {
 		store: cfg.Store, tag: cfg.Tag, log: cfg.Log, live: map[string]*sandbox{}, goldens: newGoldens(),
 		sessions: &sessions{store: cfg.Store, dir: cfg.Sessions, log: cfg.Log, byID: map[string]*session.Session{}, refs: map[*session.Session]int{}},
 	}
-	s.families = newFamilies(cfg.Host, control.Events{SessionEnded: s.sessionEnded, SandboxEnded: s.sandboxEnded}, cfg.Log)
+	s.families = newFamilies(cfg.Host, control.Events{
+		SessionEnded: s.sessionEnded, SandboxEnded: s.sandboxEnded, CheckpointFailed: s.checkpointFailed, CheckpointKept: s.checkpointKept,
+	}, s.familyStarted, cfg.Log)
 	if err := s.recover(ctx); err != nil {
 		return nil, fmt.Errorf("take up sandboxes: %w", err)
 	}
@@ -136,6 +139,9 @@ func (b *sandbox) usable() (*control.Client, error) {
 		return nil, fault.New(fault.NotFound, "sandbox %q was removed", display(b.rec))
 	case b.rec.State == store.Lost:
 		return nil, lostError(b.rec, b.fam != nil)
+	case asleep(b.rec.State): // paused just now
+		return nil, fault.New(fault.Conflict, "sandbox %q stands still", display(b.rec)).
+			WithHint("sandtree resume %s makes it run on", display(b.rec))
 	case b.fam == nil:
 		return nil, fault.New(fault.Unavailable, "sandbox %q has no supervisor", display(b.rec))
 	}
@@ -323,9 +329,16 @@ func (s *Sandboxes) Remove(ctx context.Context, ref string, force bool) (string,
 	if gone {
 		return "", fault.New(fault.NotFound, "remove: sandbox %q was removed", ref)
 	}
-	if n > 0 && !force && rec.State == store.Running {
+	if n > 0 && !force && (rec.State == store.Running || asleep(rec.State)) {
 		return "", fault.New(fault.Conflict, "remove: %d sessions run in sandbox %q", n, display(rec)).
 			WithHint("sandtree rm -f %s ends them", display(rec))
+	}
+	if rec.State == store.Hibernated {
+		// What it has on disk is deleted by its supervisor. If none can be had now,
+		// the next one does it.
+		if _, err := s.reach(ctx, b); err != nil {
+			s.log.Warn("what a removed sandbox has on disk is left to the next supervisor", "sandbox", rec.ID, "error", err)
+		}
 	}
 	// What was begun is finished: half a sandbox is of no use to anybody.
 	if err := s.remove(context.WithoutCancel(ctx), b); err != nil {
@@ -397,6 +410,9 @@ func with[T any](ctx context.Context, s *Sandboxes, ref, what string, f func(*co
 	var none T
 	b, err := s.find(ctx, ref)
 	if err != nil {
+		return none, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := s.wake(ctx, b); err != nil {
 		return none, fmt.Errorf("%s: %w", what, err)
 	}
 	b.mu.RLock()

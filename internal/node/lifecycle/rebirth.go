@@ -16,11 +16,13 @@ import (
 
 // reborn makes records and sessions agree with a body that was made from a
 // checkpoint. files are the descriptors of all sessions that have not ended,
-// in order; they are closed. b.mu is held exclusively.
-func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Client, body control.Sandbox, checkpoint string, files []*os.File) error {
+// in order; they are closed. mark is the checkpoint that their followers are told
+// of, or empty if nothing was lost. b.mu is held exclusively.
+func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Client, body control.Sandbox, checkpoint, mark string, files []*os.File) error {
 	ctx = context.WithoutCancel(ctx)
 	_, err := s.update(ctx, b, func(r *store.Sandbox) {
 		r.State, r.LostReason, r.Generation, r.At = store.Running, "", body.Generation, checkpoint
+		r.Reason = ""
 	})
 	errs := []error{err}
 	lives := map[string]bool{}
@@ -35,7 +37,7 @@ func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Clie
 		}
 		lives[state.ID] = true
 		state.Generation = body.Generation
-		if err := s.reviveSession(ctx, b, client, state, checkpoint, files[:n]); err != nil {
+		if err := s.reviveSession(ctx, b, client, state, mark, files[:n]); err != nil {
 			errs = append(errs, fmt.Errorf("session %s: %w", state.ID, err))
 		}
 		files = files[n:]
@@ -47,6 +49,18 @@ func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Clie
 	for _, se := range running {
 		if r := se.Record(); !lives[r.Key] && !r.Ended {
 			se.Abandon(ctx, r.Generation, 128+9, session.RolledBack)
+		}
+	}
+	// Those that no node has taken up since it stood still, and that are not of
+	// the checkpoint.
+	recs, err := s.store.Sessions(ctx, body.ID)
+	errs = append(errs, err)
+	for _, r := range recs {
+		b.recMu.Lock()
+		known := b.running[r.Key] != nil
+		b.recMu.Unlock()
+		if !r.Ended && !known && !lives[r.Key] {
+			errs = append(errs, s.endRecord(ctx, r, 128+9, session.RolledBack))
 		}
 	}
 	return errors.Join(errs...)

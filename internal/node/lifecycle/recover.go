@@ -79,12 +79,40 @@ func (s *Sandboxes) recoverOne(ctx context.Context, b *sandbox, f found, there b
 		return nil
 	case rec.Golden:
 		return s.recoverGolden(ctx, b, f, there)
+	case !there && rec.State != store.Lost:
+		may, err := s.mayComeBack(ctx, rec.ID)
+		if err != nil {
+			return err
+		}
+		if may {
+			_, err := s.update(ctx, b, func(r *store.Sandbox) {
+				if r.State == store.Running {
+					r.Reason = "the daemon, or its supervisor, has ended"
+				}
+				r.State = store.Hibernated
+			})
+			return err
+		}
+		if err := s.endAll(ctx, rec.ID, session.Lost); err != nil {
+			return err
+		}
+		_, err = s.update(ctx, b, func(r *store.Sandbox) {
+			r.State, r.LostReason = store.Lost, "its supervisor died while no node ran"
+		})
+		return err
 	case !there:
-		if err := s.endAll(ctx, rec.ID, session.Lost); err != nil || rec.State == store.Lost {
+		return s.endAll(ctx, rec.ID, session.Lost)
+	case !f.body.Alive && (f.body.Suspended != "" || asleep(rec.State)):
+		if err := s.recoverCheckpoints(ctx, f, rec.ID); err != nil {
 			return err
 		}
 		_, err := s.update(ctx, b, func(r *store.Sandbox) {
-			r.State, r.LostReason = store.Lost, "its supervisor died while no node ran"
+			if !asleep(r.State) {
+				r.State = store.Paused
+			}
+			if f.body.Suspended != "" {
+				r.At = f.body.Suspended
+			}
 		})
 		return err
 	case !f.body.Alive:
@@ -97,8 +125,13 @@ func (s *Sandboxes) recoverOne(ctx context.Context, b *sandbox, f found, there b
 	if err := s.recoverCheckpoints(ctx, f, rec.ID); err != nil {
 		return err
 	}
-	if f.body.Generation != rec.Generation || f.body.At != rec.At {
-		_, err := s.update(ctx, b, func(r *store.Sandbox) { r.Generation, r.At = f.body.Generation, f.body.At })
+	if f.body.Generation != rec.Generation || f.body.At != rec.At || asleep(rec.State) {
+		_, err := s.update(ctx, b, func(r *store.Sandbox) {
+			r.Generation, r.At = f.body.Generation, f.body.At
+			if asleep(r.State) { // it was just being resumed
+				r.State = store.Running
+			}
+		})
 		if err != nil {
 			return err
 		}
@@ -211,32 +244,5 @@ func (s *Sandboxes) recoverCheckpoints(ctx context.Context, f found, sandbox str
 	if err != nil {
 		return err
 	}
-	recs, err := s.store.Checkpoints(ctx, sandbox)
-	if err != nil {
-		return err
-	}
-	there := map[string]bool{}
-	for _, c := range tree.Checkpoints {
-		there[c.ID] = true
-	}
-	named := map[string]bool{}
-	for _, r := range recs {
-		named[r.ID] = true
-		if there[r.ID] {
-			continue
-		}
-		if err := s.store.RemoveCheckpoint(ctx, r.ID); err != nil {
-			return err
-		}
-	}
-	for _, c := range tree.Checkpoints {
-		if named[c.ID] || c.Sandbox != sandbox {
-			continue
-		}
-		err := s.store.AddCheckpoint(ctx, store.Checkpoint{ID: c.ID, Sandbox: sandbox, Name: c.Name, Created: c.Created})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.agree(ctx, tree)
 }

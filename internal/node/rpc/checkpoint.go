@@ -16,7 +16,26 @@ func toCheckpoint(c control.Checkpoint) *sandtreev1.Checkpoint {
 	return &sandtreev1.Checkpoint{
 		Id: c.ID, Name: c.Name, Sandbox: c.Sandbox, Parent: c.Parent, Created: timestamp(c.Created), FrozenNs: c.FrozenNS,
 		DirtyBytes: c.DirtyBytes, FileBytes: c.FileBytes, Processes: int64(c.Processes), Threads: int64(c.Threads), StageNs: c.StageNS,
+		Memory: memories[c.Memory], Durable: durabilities[c.Durable], DurableReason: c.DurableReason, DurableBytes: c.DurableBytes,
 	}
+}
+
+var memories = map[string]sandtreev1.CheckpointMemory{
+	control.MemoryPending: sandtreev1.CheckpointMemory_CHECKPOINT_MEMORY_PENDING,
+	control.MemoryReady:   sandtreev1.CheckpointMemory_CHECKPOINT_MEMORY_READY,
+	control.MemoryNone:    sandtreev1.CheckpointMemory_CHECKPOINT_MEMORY_NONE,
+}
+
+var durabilities = map[string]sandtreev1.Durability{
+	control.DurableNo:      sandtreev1.Durability_DURABILITY_NO,
+	control.DurablePending: sandtreev1.Durability_DURABILITY_PENDING,
+	control.DurableYes:     sandtreev1.Durability_DURABILITY_YES,
+	control.DurableFailed:  sandtreev1.Durability_DURABILITY_FAILED,
+}
+
+var keeps = map[sandtreev1.Keep]lifecycle.Keep{
+	sandtreev1.Keep_KEEP_NO:   lifecycle.KeepNot,
+	sandtreev1.Keep_KEEP_WAIT: lifecycle.KeepNow,
 }
 
 func toTree(t lifecycle.Tree) *sandtreev1.Tree {
@@ -28,7 +47,9 @@ func toTree(t lifecycle.Tree) *sandtreev1.Tree {
 }
 
 func (h *checkpoints) Create(ctx context.Context, req *connect.Request[sandtreev1.CreateCheckpointRequest]) (*connect.Response[sandtreev1.CreateCheckpointResponse], error) {
-	c, err := h.s.Checkpoint(ctx, req.Msg.GetSandbox(), req.Msg.GetName())
+	c, err := h.s.Checkpoint(ctx, req.Msg.GetSandbox(), lifecycle.CheckpointOptions{
+		Name: req.Msg.GetName(), Async: req.Msg.GetAsync(), Keep: keeps[req.Msg.GetKeep()],
+	})
 	return reply(&sandtreev1.CreateCheckpointResponse{Checkpoint: toCheckpoint(c)}), err
 }
 

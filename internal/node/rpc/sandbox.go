@@ -26,7 +26,7 @@ func toSandbox(r store.Sandbox, template string) *sandtreev1.Sandbox {
 	return &sandtreev1.Sandbox{
 		Id: r.ID, Name: r.Name, Template: template, TemplateId: r.Template, Hostname: r.Hostname, State: toState(r.State),
 		LostReason: r.LostReason, Created: timestamp(r.Created), Resources: toResources(r.Resources), Env: r.Env,
-		Generation: r.Generation, At: r.At, ForkedFrom: r.ForkedFrom, StartSession: r.StartSession,
+		Generation: r.Generation, At: r.At, ForkedFrom: r.ForkedFrom, StartSession: r.StartSession, StateReason: r.Reason,
 	}
 }
 
@@ -34,6 +34,10 @@ func toState(s store.State) sandtreev1.SandboxState {
 	switch s {
 	case store.Running:
 		return sandtreev1.SandboxState_SANDBOX_STATE_RUNNING
+	case store.Paused:
+		return sandtreev1.SandboxState_SANDBOX_STATE_PAUSED
+	case store.Hibernated:
+		return sandtreev1.SandboxState_SANDBOX_STATE_HIBERNATED
 	case store.Lost:
 		return sandtreev1.SandboxState_SANDBOX_STATE_LOST
 	}
@@ -67,7 +71,7 @@ func (h *sandboxes) List(ctx context.Context, _ *connect.Request[sandtreev1.List
 	}
 	m := &sandtreev1.ListSandboxesResponse{}
 	for _, r := range recs {
-		if r.State == store.Running || r.State == store.Lost {
+		if toState(r.State) != sandtreev1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
 			m.Sandboxes = append(m.Sandboxes, toSandbox(r, names[r.Template]))
 		}
 	}

@@ -87,6 +87,9 @@ func (in *input) write(ctx context.Context, p []byte) error {
 // the command does not read. It is not an error if the command has ended or
 // closed its input.
 func (s *Session) WriteInput(ctx context.Context, p []byte) error {
+	if err := s.wake(ctx); err != nil {
+		return fault.New(fault.KindOf(err), "write input of session %s: %w", s.rec.ID, err)
+	}
 	if err := s.in.write(ctx, p); err != nil {
 		return fault.New(kindOf(err), "write input of session %s: %w", s.rec.ID, err)
 	}
@@ -101,6 +104,9 @@ func (s *Session) CloseInput(ctx context.Context) error {
 	}
 	if s.mustRun("close input of") != nil {
 		return nil
+	}
+	if err := s.wake(ctx); err != nil {
+		return err
 	}
 	// Whoever still writes has his turn first.
 	select {

@@ -42,6 +42,8 @@ type Supervisor interface {
 	Resize(ctx context.Context, req control.ResizeRequest) error
 	CloseStdin(ctx context.Context, req control.SessionRequest) error
 	Forget(ctx context.Context, req control.SessionRequest) error
+	// Wake makes a sandbox that stands still run on.
+	Wake(ctx context.Context) error
 }
 
 // Session is a running or ended command.
@@ -58,6 +60,7 @@ type Session struct {
 	rec      store.Session
 	attached int
 	starting bool          // its descriptors are still to come
+	asleep   bool          // its sandbox stands still
 	changed  chan struct{} // closed and replaced when anything here changes
 	timer    *time.Timer   // of the deadline
 	timedOut bool
@@ -271,12 +274,51 @@ func (s *Session) Rebirth(ctx context.Context, state control.Session, checkpoint
 	})
 	s.rec.Generation, s.rec.PID = state.Generation, state.PID
 	s.rec.Ended, s.rec.EndedAt, s.rec.ExitCode, s.rec.Reason = false, time.Time{}, 0, ""
-	s.timedOut, s.starting = false, false
+	s.timedOut, s.starting, s.asleep = false, false, false
 	s.armTimer()
 	s.save(ctx)
 	s.broadcast()
 	s.mu.Unlock()
 	return s.connect(files)
+}
+
+// Suspend lets go of the streams of a command that is about to stand still: what
+// nobody has read yet stays where it is. [Session.Rebirth] or [Session.GoOn] gives the
+// session streams again.
+func (s *Session) Suspend() {
+	s.mu.Lock()
+	if s.rec.Ended {
+		s.mu.Unlock()
+		return
+	}
+	s.asleep = true
+	s.mu.Unlock()
+	s.out.Stop()
+	s.in.close()
+}
+
+// GoOn gives the session the same streams again, after a pause that came to
+// nothing. The files are closed.
+func (s *Session) GoOn(state control.Session, files []*os.File) error {
+	defer closeAll(files)
+	s.mu.Lock()
+	s.asleep = false
+	s.mu.Unlock()
+	if state.Ended && len(files) == 0 {
+		return nil // its end is reported, too
+	}
+	return s.connect(files)
+}
+
+// wake makes the sandbox run on, if it stands still.
+func (s *Session) wake(ctx context.Context) error {
+	s.mu.Lock()
+	asleep := s.asleep
+	s.mu.Unlock()
+	if !asleep || s.sup == nil {
+		return nil
+	}
+	return s.sup.Wake(ctx)
 }
 
 // Signal sends a signal to the process group of a command that runs.

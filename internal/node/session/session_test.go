@@ -50,6 +50,8 @@ func (b *boundary) CloseStdin(_ context.Context, r control.SessionRequest) error
 	return b.note("close %s", r.Session)
 }
 
+func (b *boundary) Wake(context.Context) error { return nil }
+
 func (b *boundary) Forget(_ context.Context, r control.SessionRequest) error {
 	return b.note("forget %s", r.Session)
 }

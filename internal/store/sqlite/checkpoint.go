@@ -8,10 +8,10 @@ import (
 	"github.com/sandtree/sandtree/internal/store"
 )
 
-const checkpointColumns = "id, sandbox, name, created"
+const checkpointColumns = "id, sandbox, name, created, info"
 
 func scanCheckpoint(row scanner) (c store.Checkpoint, err error) {
-	err = row.Scan(&c.ID, &c.Sandbox, nameColumn{&c.Name}, timeColumn{&c.Created})
+	err = row.Scan(&c.ID, &c.Sandbox, nameColumn{&c.Name}, timeColumn{&c.Created}, asJSON(&c.Info))
 	return c, err
 }
 
@@ -22,12 +22,17 @@ func (d *DB) AddCheckpoint(ctx context.Context, c store.Checkpoint) error {
 		what = c.Name
 	}
 	err := d.exec(ctx, fmt.Sprintf("checkpoint %q", what),
-		"INSERT INTO checkpoints ("+checkpointColumns+") VALUES (?, ?, ?, ?)",
-		c.ID, c.Sandbox, orNull(c.Name), nanos(c.Created))
+		"INSERT INTO checkpoints ("+checkpointColumns+") VALUES (?, ?, ?, ?, ?)",
+		c.ID, c.Sandbox, orNull(c.Name), nanos(c.Created), asJSON(&c.Info))
 	if isForeignKey(err) {
 		return fault.New(fault.NotFound, "sandbox %q does not exist", c.Sandbox)
 	}
 	return err
+}
+
+// UpdateCheckpoint implements [store.Checkpoints].
+func (d *DB) UpdateCheckpoint(ctx context.Context, c store.Checkpoint) error {
+	return d.exec(ctx, fmt.Sprintf("checkpoint %q", c.ID), "UPDATE checkpoints SET info = ? WHERE id = ?", asJSON(&c.Info), c.ID)
 }
 
 // Checkpoint implements [store.Checkpoints].

@@ -8,12 +8,12 @@ import (
 	"github.com/sandtree/sandtree/internal/store"
 )
 
-const sandboxColumns = "id, name, template, hostname, env, resources, state, lost_reason, created, generation, at, forked_from, start_session, golden"
+const sandboxColumns = "id, name, template, hostname, env, resources, state, lost_reason, created, generation, at, forked_from, start_session, golden, reason"
 
 func scanSandbox(row scanner) (s store.Sandbox, err error) {
 	var generation int64
 	err = row.Scan(&s.ID, nameColumn{&s.Name}, &s.Template, &s.Hostname, asJSON(&s.Env), asJSON(&s.Resources), &s.State,
-		&s.LostReason, timeColumn{&s.Created}, &generation, &s.At, &s.ForkedFrom, &s.StartSession, &s.Golden)
+		&s.LostReason, timeColumn{&s.Created}, &generation, &s.At, &s.ForkedFrom, &s.StartSession, &s.Golden, &s.Reason)
 	s.Generation = uint64(generation) //nolint:gosec // was written from a uint64
 	return s, err
 }
@@ -25,9 +25,9 @@ func (d *DB) AddSandbox(ctx context.Context, s store.Sandbox) error {
 		what = s.Name
 	}
 	err := d.exec(ctx, fmt.Sprintf("sandbox %q", what),
-		"INSERT INTO sandboxes ("+sandboxColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		"INSERT INTO sandboxes ("+sandboxColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		s.ID, orNull(s.Name), s.Template, s.Hostname, asJSON(&s.Env), asJSON(&s.Resources), s.State,
-		s.LostReason, nanos(s.Created), int64(s.Generation), s.At, s.ForkedFrom, s.StartSession, s.Golden) //nolint:gosec // a count
+		s.LostReason, nanos(s.Created), int64(s.Generation), s.At, s.ForkedFrom, s.StartSession, s.Golden, s.Reason) //nolint:gosec // a count
 	if isForeignKey(err) {
 		return fault.New(fault.NotFound, "template %q does not exist", s.Template)
 	}
@@ -50,9 +50,9 @@ func (d *DB) Sandboxes(ctx context.Context) ([]store.Sandbox, error) {
 func (d *DB) UpdateSandbox(ctx context.Context, s store.Sandbox) error {
 	return d.exec(ctx, fmt.Sprintf("sandbox %q", s.ID),
 		`UPDATE sandboxes SET name = ?, hostname = ?, env = ?, resources = ?, state = ?, lost_reason = ?, generation = ?,
-		at = ?, forked_from = ?, start_session = ? WHERE id = ?`,
+		at = ?, forked_from = ?, start_session = ?, reason = ? WHERE id = ?`,
 		orNull(s.Name), s.Hostname, asJSON(&s.Env), asJSON(&s.Resources), s.State, s.LostReason, int64(s.Generation), //nolint:gosec // a count
-		s.At, s.ForkedFrom, s.StartSession, s.ID)
+		s.At, s.ForkedFrom, s.StartSession, s.Reason, s.ID)
 }
 
 // RemoveSandbox implements [store.Sandboxes].

@@ -196,6 +196,11 @@ func (c *Client) Kept(ctx context.Context, ref CheckpointRef) (Checkpoint, error
 	return call[Checkpoint](ctx, c, VerbKept, ref)
 }
 
+// Finished waits until a checkpoint's memory is ready.
+func (c *Client) Finished(ctx context.Context, ref CheckpointRef) (Checkpoint, error) {
+	return call[Checkpoint](ctx, c, VerbFinished, ref)
+}
+
 // Suspend takes a checkpoint and ends the body.
 func (c *Client) Suspend(ctx context.Context, req SuspendRequest) (Checkpoint, error) {
 	return call[Checkpoint](ctx, c, VerbSuspend, req)

@@ -31,6 +31,7 @@ const (
 	VerbDiff             = "diff"              // DiffRequest → DiffReply
 	VerbStats            = "stats"             // SandboxRequest → Stats
 	VerbKept             = "kept"              // CheckpointRef → Checkpoint, when it is durable or cannot be
+	VerbFinished         = "finished"          // CheckpointRef → Checkpoint, when its memory is ready
 	VerbSuspend          = "suspend"           // SuspendRequest → Checkpoint
 	VerbRecover          = "recover"           // RecoverRequest → RecoverReply
 	VerbVerify           = "verify"            // VerifyRequest → VerifyReply

@@ -35,6 +35,14 @@ const (
 const (
 	// CheckpointsCreateProcedure is the fully-qualified name of the Checkpoints's Create RPC.
 	CheckpointsCreateProcedure = "/sandtree.v1.Checkpoints/Create"
+	// CheckpointsWaitProcedure is the fully-qualified name of the Checkpoints's Wait RPC.
+	CheckpointsWaitProcedure = "/sandtree.v1.Checkpoints/Wait"
+	// CheckpointsVerifyProcedure is the fully-qualified name of the Checkpoints's Verify RPC.
+	CheckpointsVerifyProcedure = "/sandtree.v1.Checkpoints/Verify"
+	// CheckpointsExportProcedure is the fully-qualified name of the Checkpoints's Export RPC.
+	CheckpointsExportProcedure = "/sandtree.v1.Checkpoints/Export"
+	// CheckpointsImportProcedure is the fully-qualified name of the Checkpoints's Import RPC.
+	CheckpointsImportProcedure = "/sandtree.v1.Checkpoints/Import"
 	// CheckpointsRemoveProcedure is the fully-qualified name of the Checkpoints's Remove RPC.
 	CheckpointsRemoveProcedure = "/sandtree.v1.Checkpoints/Remove"
 	// CheckpointsTreeProcedure is the fully-qualified name of the Checkpoints's Tree RPC.
@@ -53,6 +61,15 @@ const (
 type CheckpointsClient interface {
 	// Create takes a checkpoint of a running sandbox.
 	Create(context.Context, *connect.Request[v1.CreateCheckpointRequest]) (*connect.Response[v1.CreateCheckpointResponse], error)
+	// Wait returns when a checkpoint is finished, or durable.
+	Wait(context.Context, *connect.Request[v1.WaitCheckpointRequest]) (*connect.Response[v1.WaitCheckpointResponse], error)
+	// Verify reads the durable form of checkpoints and compares every checksum.
+	Verify(context.Context, *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error)
+	// Export returns durable checkpoints as one file.
+	Export(context.Context, *connect.Request[v1.ExportRequest]) (*connect.ServerStreamForClient[v1.ExportResponse], error)
+	// Import makes a sandbox, which stands still, of what Export returned. The
+	// first request is the open message, then come data.
+	Import(context.Context) *connect.ClientStreamForClient[v1.ImportRequest, v1.ImportResponse]
 	// Remove deletes a checkpoint.
 	Remove(context.Context, *connect.Request[v1.RemoveCheckpointRequest]) (*connect.Response[v1.RemoveCheckpointResponse], error)
 	// Tree returns a sandbox's checkpoints, parents before children, or those
@@ -85,6 +102,30 @@ func NewCheckpointsClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+CheckpointsCreateProcedure,
 			connect.WithSchema(checkpointsMethods.ByName("Create")),
+			connect.WithClientOptions(opts...),
+		),
+		wait: connect.NewClient[v1.WaitCheckpointRequest, v1.WaitCheckpointResponse](
+			httpClient,
+			baseURL+CheckpointsWaitProcedure,
+			connect.WithSchema(checkpointsMethods.ByName("Wait")),
+			connect.WithClientOptions(opts...),
+		),
+		verify: connect.NewClient[v1.VerifyCheckpointRequest, v1.VerifyCheckpointResponse](
+			httpClient,
+			baseURL+CheckpointsVerifyProcedure,
+			connect.WithSchema(checkpointsMethods.ByName("Verify")),
+			connect.WithClientOptions(opts...),
+		),
+		export: connect.NewClient[v1.ExportRequest, v1.ExportResponse](
+			httpClient,
+			baseURL+CheckpointsExportProcedure,
+			connect.WithSchema(checkpointsMethods.ByName("Export")),
+			connect.WithClientOptions(opts...),
+		),
+		_import: connect.NewClient[v1.ImportRequest, v1.ImportResponse](
+			httpClient,
+			baseURL+CheckpointsImportProcedure,
+			connect.WithSchema(checkpointsMethods.ByName("Import")),
 			connect.WithClientOptions(opts...),
 		),
 		remove: connect.NewClient[v1.RemoveCheckpointRequest, v1.RemoveCheckpointResponse](
@@ -129,6 +170,10 @@ func NewCheckpointsClient(httpClient connect.HTTPClient, baseURL string, opts ..
 // checkpointsClient implements CheckpointsClient.
 type checkpointsClient struct {
 	create   *connect.Client[v1.CreateCheckpointRequest, v1.CreateCheckpointResponse]
+	wait     *connect.Client[v1.WaitCheckpointRequest, v1.WaitCheckpointResponse]
+	verify   *connect.Client[v1.VerifyCheckpointRequest, v1.VerifyCheckpointResponse]
+	export   *connect.Client[v1.ExportRequest, v1.ExportResponse]
+	_import  *connect.Client[v1.ImportRequest, v1.ImportResponse]
 	remove   *connect.Client[v1.RemoveCheckpointRequest, v1.RemoveCheckpointResponse]
 	tree     *connect.Client[v1.TreeRequest, v1.TreeResponse]
 	rollback *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
@@ -140,6 +185,26 @@ type checkpointsClient struct {
 // Create calls sandtree.v1.Checkpoints.Create.
 func (c *checkpointsClient) Create(ctx context.Context, req *connect.Request[v1.CreateCheckpointRequest]) (*connect.Response[v1.CreateCheckpointResponse], error) {
 	return c.create.CallUnary(ctx, req)
+}
+
+// Wait calls sandtree.v1.Checkpoints.Wait.
+func (c *checkpointsClient) Wait(ctx context.Context, req *connect.Request[v1.WaitCheckpointRequest]) (*connect.Response[v1.WaitCheckpointResponse], error) {
+	return c.wait.CallUnary(ctx, req)
+}
+
+// Verify calls sandtree.v1.Checkpoints.Verify.
+func (c *checkpointsClient) Verify(ctx context.Context, req *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error) {
+	return c.verify.CallUnary(ctx, req)
+}
+
+// Export calls sandtree.v1.Checkpoints.Export.
+func (c *checkpointsClient) Export(ctx context.Context, req *connect.Request[v1.ExportRequest]) (*connect.ServerStreamForClient[v1.ExportResponse], error) {
+	return c.export.CallServerStream(ctx, req)
+}
+
+// Import calls sandtree.v1.Checkpoints.Import.
+func (c *checkpointsClient) Import(ctx context.Context) *connect.ClientStreamForClient[v1.ImportRequest, v1.ImportResponse] {
+	return c._import.CallClientStream(ctx)
 }
 
 // Remove calls sandtree.v1.Checkpoints.Remove.
@@ -176,6 +241,15 @@ func (c *checkpointsClient) Diff(ctx context.Context, req *connect.Request[v1.Di
 type CheckpointsHandler interface {
 	// Create takes a checkpoint of a running sandbox.
 	Create(context.Context, *connect.Request[v1.CreateCheckpointRequest]) (*connect.Response[v1.CreateCheckpointResponse], error)
+	// Wait returns when a checkpoint is finished, or durable.
+	Wait(context.Context, *connect.Request[v1.WaitCheckpointRequest]) (*connect.Response[v1.WaitCheckpointResponse], error)
+	// Verify reads the durable form of checkpoints and compares every checksum.
+	Verify(context.Context, *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error)
+	// Export returns durable checkpoints as one file.
+	Export(context.Context, *connect.Request[v1.ExportRequest], *connect.ServerStream[v1.ExportResponse]) error
+	// Import makes a sandbox, which stands still, of what Export returned. The
+	// first request is the open message, then come data.
+	Import(context.Context, *connect.ClientStream[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error)
 	// Remove deletes a checkpoint.
 	Remove(context.Context, *connect.Request[v1.RemoveCheckpointRequest]) (*connect.Response[v1.RemoveCheckpointResponse], error)
 	// Tree returns a sandbox's checkpoints, parents before children, or those
@@ -204,6 +278,30 @@ func NewCheckpointsHandler(svc CheckpointsHandler, opts ...connect.HandlerOption
 		CheckpointsCreateProcedure,
 		svc.Create,
 		connect.WithSchema(checkpointsMethods.ByName("Create")),
+		connect.WithHandlerOptions(opts...),
+	)
+	checkpointsWaitHandler := connect.NewUnaryHandler(
+		CheckpointsWaitProcedure,
+		svc.Wait,
+		connect.WithSchema(checkpointsMethods.ByName("Wait")),
+		connect.WithHandlerOptions(opts...),
+	)
+	checkpointsVerifyHandler := connect.NewUnaryHandler(
+		CheckpointsVerifyProcedure,
+		svc.Verify,
+		connect.WithSchema(checkpointsMethods.ByName("Verify")),
+		connect.WithHandlerOptions(opts...),
+	)
+	checkpointsExportHandler := connect.NewServerStreamHandler(
+		CheckpointsExportProcedure,
+		svc.Export,
+		connect.WithSchema(checkpointsMethods.ByName("Export")),
+		connect.WithHandlerOptions(opts...),
+	)
+	checkpointsImportHandler := connect.NewClientStreamHandler(
+		CheckpointsImportProcedure,
+		svc.Import,
+		connect.WithSchema(checkpointsMethods.ByName("Import")),
 		connect.WithHandlerOptions(opts...),
 	)
 	checkpointsRemoveHandler := connect.NewUnaryHandler(
@@ -246,6 +344,14 @@ func NewCheckpointsHandler(svc CheckpointsHandler, opts ...connect.HandlerOption
 		switch r.URL.Path {
 		case CheckpointsCreateProcedure:
 			checkpointsCreateHandler.ServeHTTP(w, r)
+		case CheckpointsWaitProcedure:
+			checkpointsWaitHandler.ServeHTTP(w, r)
+		case CheckpointsVerifyProcedure:
+			checkpointsVerifyHandler.ServeHTTP(w, r)
+		case CheckpointsExportProcedure:
+			checkpointsExportHandler.ServeHTTP(w, r)
+		case CheckpointsImportProcedure:
+			checkpointsImportHandler.ServeHTTP(w, r)
 		case CheckpointsRemoveProcedure:
 			checkpointsRemoveHandler.ServeHTTP(w, r)
 		case CheckpointsTreeProcedure:
@@ -269,6 +375,22 @@ type UnimplementedCheckpointsHandler struct{}
 
 func (UnimplementedCheckpointsHandler) Create(context.Context, *connect.Request[v1.CreateCheckpointRequest]) (*connect.Response[v1.CreateCheckpointResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Checkpoints.Create is not implemented"))
+}
+
+func (UnimplementedCheckpointsHandler) Wait(context.Context, *connect.Request[v1.WaitCheckpointRequest]) (*connect.Response[v1.WaitCheckpointResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Checkpoints.Wait is not implemented"))
+}
+
+func (UnimplementedCheckpointsHandler) Verify(context.Context, *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Checkpoints.Verify is not implemented"))
+}
+
+func (UnimplementedCheckpointsHandler) Export(context.Context, *connect.Request[v1.ExportRequest], *connect.ServerStream[v1.ExportResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Checkpoints.Export is not implemented"))
+}
+
+func (UnimplementedCheckpointsHandler) Import(context.Context, *connect.ClientStream[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Checkpoints.Import is not implemented"))
 }
 
 func (UnimplementedCheckpointsHandler) Remove(context.Context, *connect.Request[v1.RemoveCheckpointRequest]) (*connect.Response[v1.RemoveCheckpointResponse], error) {

@@ -43,6 +43,10 @@ const (
 	SandboxesRemoveProcedure = "/sandtree.v1.Sandboxes/Remove"
 	// SandboxesWaitProcedure is the fully-qualified name of the Sandboxes's Wait RPC.
 	SandboxesWaitProcedure = "/sandtree.v1.Sandboxes/Wait"
+	// SandboxesPauseProcedure is the fully-qualified name of the Sandboxes's Pause RPC.
+	SandboxesPauseProcedure = "/sandtree.v1.Sandboxes/Pause"
+	// SandboxesResumeProcedure is the fully-qualified name of the Sandboxes's Resume RPC.
+	SandboxesResumeProcedure = "/sandtree.v1.Sandboxes/Resume"
 	// SandboxesStatsProcedure is the fully-qualified name of the Sandboxes's Stats RPC.
 	SandboxesStatsProcedure = "/sandtree.v1.Sandboxes/Stats"
 )
@@ -60,6 +64,12 @@ type SandboxesClient interface {
 	// Wait returns when a session has ended, or when no session of the sandbox
 	// runs any more.
 	Wait(context.Context, *connect.Request[v1.WaitRequest]) (*connect.Response[v1.WaitResponse], error)
+	// Pause makes a running sandbox stand still: its state is durable when the
+	// call returns, and a body may stay ready in memory. The next call that needs
+	// the sandbox resumes it.
+	Pause(context.Context, *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error)
+	// Resume makes a sandbox that stands still run on.
+	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
 	// Stats returns a sandbox's figures of this moment.
 	Stats(context.Context, *connect.Request[v1.StatsRequest]) (*connect.Response[v1.StatsResponse], error)
 }
@@ -105,6 +115,18 @@ func NewSandboxesClient(httpClient connect.HTTPClient, baseURL string, opts ...c
 			connect.WithSchema(sandboxesMethods.ByName("Wait")),
 			connect.WithClientOptions(opts...),
 		),
+		pause: connect.NewClient[v1.PauseRequest, v1.PauseResponse](
+			httpClient,
+			baseURL+SandboxesPauseProcedure,
+			connect.WithSchema(sandboxesMethods.ByName("Pause")),
+			connect.WithClientOptions(opts...),
+		),
+		resume: connect.NewClient[v1.ResumeRequest, v1.ResumeResponse](
+			httpClient,
+			baseURL+SandboxesResumeProcedure,
+			connect.WithSchema(sandboxesMethods.ByName("Resume")),
+			connect.WithClientOptions(opts...),
+		),
 		stats: connect.NewClient[v1.StatsRequest, v1.StatsResponse](
 			httpClient,
 			baseURL+SandboxesStatsProcedure,
@@ -121,6 +143,8 @@ type sandboxesClient struct {
 	get    *connect.Client[v1.GetSandboxRequest, v1.GetSandboxResponse]
 	remove *connect.Client[v1.RemoveSandboxRequest, v1.RemoveSandboxResponse]
 	wait   *connect.Client[v1.WaitRequest, v1.WaitResponse]
+	pause  *connect.Client[v1.PauseRequest, v1.PauseResponse]
+	resume *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
 	stats  *connect.Client[v1.StatsRequest, v1.StatsResponse]
 }
 
@@ -149,6 +173,16 @@ func (c *sandboxesClient) Wait(ctx context.Context, req *connect.Request[v1.Wait
 	return c.wait.CallUnary(ctx, req)
 }
 
+// Pause calls sandtree.v1.Sandboxes.Pause.
+func (c *sandboxesClient) Pause(ctx context.Context, req *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error) {
+	return c.pause.CallUnary(ctx, req)
+}
+
+// Resume calls sandtree.v1.Sandboxes.Resume.
+func (c *sandboxesClient) Resume(ctx context.Context, req *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
+	return c.resume.CallUnary(ctx, req)
+}
+
 // Stats calls sandtree.v1.Sandboxes.Stats.
 func (c *sandboxesClient) Stats(ctx context.Context, req *connect.Request[v1.StatsRequest]) (*connect.Response[v1.StatsResponse], error) {
 	return c.stats.CallUnary(ctx, req)
@@ -167,6 +201,12 @@ type SandboxesHandler interface {
 	// Wait returns when a session has ended, or when no session of the sandbox
 	// runs any more.
 	Wait(context.Context, *connect.Request[v1.WaitRequest]) (*connect.Response[v1.WaitResponse], error)
+	// Pause makes a running sandbox stand still: its state is durable when the
+	// call returns, and a body may stay ready in memory. The next call that needs
+	// the sandbox resumes it.
+	Pause(context.Context, *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error)
+	// Resume makes a sandbox that stands still run on.
+	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
 	// Stats returns a sandbox's figures of this moment.
 	Stats(context.Context, *connect.Request[v1.StatsRequest]) (*connect.Response[v1.StatsResponse], error)
 }
@@ -208,6 +248,18 @@ func NewSandboxesHandler(svc SandboxesHandler, opts ...connect.HandlerOption) (s
 		connect.WithSchema(sandboxesMethods.ByName("Wait")),
 		connect.WithHandlerOptions(opts...),
 	)
+	sandboxesPauseHandler := connect.NewUnaryHandler(
+		SandboxesPauseProcedure,
+		svc.Pause,
+		connect.WithSchema(sandboxesMethods.ByName("Pause")),
+		connect.WithHandlerOptions(opts...),
+	)
+	sandboxesResumeHandler := connect.NewUnaryHandler(
+		SandboxesResumeProcedure,
+		svc.Resume,
+		connect.WithSchema(sandboxesMethods.ByName("Resume")),
+		connect.WithHandlerOptions(opts...),
+	)
 	sandboxesStatsHandler := connect.NewUnaryHandler(
 		SandboxesStatsProcedure,
 		svc.Stats,
@@ -226,6 +278,10 @@ func NewSandboxesHandler(svc SandboxesHandler, opts ...connect.HandlerOption) (s
 			sandboxesRemoveHandler.ServeHTTP(w, r)
 		case SandboxesWaitProcedure:
 			sandboxesWaitHandler.ServeHTTP(w, r)
+		case SandboxesPauseProcedure:
+			sandboxesPauseHandler.ServeHTTP(w, r)
+		case SandboxesResumeProcedure:
+			sandboxesResumeHandler.ServeHTTP(w, r)
 		case SandboxesStatsProcedure:
 			sandboxesStatsHandler.ServeHTTP(w, r)
 		default:
@@ -255,6 +311,14 @@ func (UnimplementedSandboxesHandler) Remove(context.Context, *connect.Request[v1
 
 func (UnimplementedSandboxesHandler) Wait(context.Context, *connect.Request[v1.WaitRequest]) (*connect.Response[v1.WaitResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Sandboxes.Wait is not implemented"))
+}
+
+func (UnimplementedSandboxesHandler) Pause(context.Context, *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Sandboxes.Pause is not implemented"))
+}
+
+func (UnimplementedSandboxesHandler) Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandtree.v1.Sandboxes.Resume is not implemented"))
 }
 
 func (UnimplementedSandboxesHandler) Stats(context.Context, *connect.Request[v1.StatsRequest]) (*connect.Response[v1.StatsResponse], error) {

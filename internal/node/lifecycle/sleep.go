@@ -1,0 +1,370 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/node/id"
+	"github.com/sandtree/sandtree/internal/node/session"
+	"github.com/sandtree/sandtree/internal/store"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
+)
+
+// asleep reports whether a sandbox stands still: it has no body, and a
+// checkpoint to come back from.
+func (b *sandbox) asleep() bool {
+	b.recMu.Lock()
+	defer b.recMu.Unlock()
+	return !b.gone && asleep(b.rec.State)
+}
+
+func asleep(s store.State) bool { return s == store.Paused || s == store.Hibernated }
+
+// wake makes a sandbox that stands still run on, and leaves others alone. Who
+// needs a body calls it before taking the sandbox's lock.
+func (s *Sandboxes) wake(ctx context.Context, b *sandbox) error {
+	b.awaitReport(ctx)
+	if !b.asleep() {
+		return nil
+	}
+	_, err := s.resume(ctx, b)
+	return err
+}
+
+// reportTime is how long the host may take to clean up after a supervisor.
+const reportTime = 30 * time.Second
+
+// awaitReport waits for the host's report of a supervisor that is gone: what
+// becomes of the sandbox is known then.
+func (b *sandbox) awaitReport(ctx context.Context) {
+	var late <-chan time.Time
+	for {
+		b.recMu.Lock()
+		fam, changed := b.fam, b.changed
+		b.recMu.Unlock()
+		if fam == nil {
+			return
+		}
+		select {
+		case <-fam.client.Done():
+		default:
+			return
+		}
+		if late == nil {
+			late = time.After(reportTime)
+		}
+		select {
+		case <-changed:
+		case <-late:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// resume is wake; it returns how long that took.
+func (s *Sandboxes) resume(ctx context.Context, b *sandbox) (time.Duration, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.asleep() { // another one was faster
+		return 0, nil
+	}
+	begin := time.Now()
+	if err := s.resumeLocked(ctx, b); err != nil {
+		return 0, fmt.Errorf("resume sandbox %q: %w", display(b.record()), err)
+	}
+	return time.Since(begin), nil
+}
+
+// resumeLocked does so; b.mu is held exclusively.
+func (s *Sandboxes) resumeLocked(ctx context.Context, b *sandbox) error {
+	client, err := s.reach(ctx, b)
+	if err != nil {
+		return err
+	}
+	rec := b.record()
+	if rec.At == "" || rec.State == store.Lost {
+		return fault.New(fault.Lost, "nothing of it was durable")
+	}
+	b.hold()
+	defer s.letGo(b)
+	// A client that goes away must not leave it half done.
+	r, files, err := client.Rollback(context.WithoutCancel(ctx), control.CheckpointRef{Sandbox: rec.ID, Checkpoint: rec.At})
+	if err != nil {
+		return err
+	}
+	mark := ""
+	if rec.Reason != "" { // time was lost: who is attached is told
+		mark = rec.At
+	}
+	err = s.reborn(ctx, b, client, r.Sandbox, rec.At, mark, files)
+	if mark != "" {
+		_, e := s.update(ctx, b, func(r *store.Sandbox) { r.Reason = rec.Reason + "; it came back at checkpoint " + rec.At })
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		return fmt.Errorf("sessions: %w", err)
+	}
+	return nil
+}
+
+// reach returns the supervisor of a sandbox that may stand still, and starts it
+// if need be. b.mu is held.
+func (s *Sandboxes) reach(ctx context.Context, b *sandbox) (*control.Client, error) {
+	b.recMu.Lock()
+	fam, sleeps, template := b.fam, asleep(b.rec.State), b.rec.Template
+	b.recMu.Unlock()
+	if fam == nil && sleeps {
+		t, err := s.store.Template(ctx, template)
+		if err != nil {
+			return nil, err
+		}
+		// A family that starts is told of all that are to come back.
+		if fam, err = s.families.ensure(ctx, t); err != nil {
+			return nil, err
+		}
+		b.setFamily(fam)
+	}
+	return b.tree()
+}
+
+// familyStarted tells a new supervisor what its predecessors had, and learns what
+// of it is durable. It is called before anybody else knows the family.
+func (s *Sandboxes) familyStarted(ctx context.Context, f *family) error {
+	recs, err := s.store.Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	var req control.RecoverRequest
+	setuid := map[string]bool{}
+	for _, rec := range recs {
+		if rec.Template != f.id || rec.Golden || rec.State == store.Creating || rec.State == store.Removing {
+			continue
+		}
+		if _, known := setuid[rec.Template]; !known {
+			t, err := s.store.Template(ctx, rec.Template)
+			if err != nil {
+				return err
+			}
+			setuid[rec.Template] = t.Setuid
+		}
+		sb := control.RecoverSandbox{
+			CreateRequest: control.CreateRequest{Sandbox: rec.ID, Hostname: rec.Hostname, Resources: rec.Resources, Setuid: setuid[rec.Template]},
+			Generation:    rec.Generation, At: rec.At,
+		}
+		checkpoints, err := s.store.Checkpoints(ctx, rec.ID)
+		if err != nil {
+			return err
+		}
+		for _, c := range checkpoints {
+			if c.Info.ID == "" { // it was being taken
+				continue
+			}
+			c.Info.Name = c.Name
+			sb.Checkpoints = append(sb.Checkpoints, c.Info)
+		}
+		if len(sb.Checkpoints) > 0 {
+			req.Sandboxes = append(req.Sandboxes, sb)
+		}
+	}
+	r, err := f.client.Recover(ctx, req)
+	if fault.Is(err, fault.Unsupported) { // nothing is durable there
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, t := range r.Trees {
+		if err := s.recovered(ctx, f, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recovered notes what a new supervisor has of a sandbox.
+func (s *Sandboxes) recovered(ctx context.Context, f *family, t control.TreeReply) error {
+	if err := s.agree(ctx, t); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	b := s.live[t.Sandbox]
+	s.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	b.recMu.Lock()
+	dead := b.fam != nil && b.fam != f // its end is still to be reported
+	sleeps := asleep(b.rec.State)
+	if !dead {
+		b.fam = f
+	}
+	b.recMu.Unlock()
+	if !sleeps && !dead {
+		return nil
+	}
+	_, err := s.update(ctx, b, func(r *store.Sandbox) {
+		r.At = t.At
+		if sleeps && t.At == "" {
+			r.State, r.LostReason, r.Reason = store.Lost, "nothing of it was durable", ""
+		}
+	})
+	return err
+}
+
+// Pause makes a sandbox stand still. What it is, is durable when Pause returns;
+// with hibernate nothing of it is left in memory.
+func (s *Sandboxes) Pause(ctx context.Context, ref string, hibernate bool) (store.Sandbox, error) {
+	b, err := s.find(ctx, ref)
+	if err != nil {
+		return store.Sandbox{}, fmt.Errorf("pause: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rec, err := s.pause(ctx, b, hibernate)
+	if err != nil {
+		return store.Sandbox{}, fmt.Errorf("pause sandbox %q: %w", display(b.record()), err)
+	}
+	return rec, nil
+}
+
+// pause does so; b.mu is held exclusively.
+func (s *Sandboxes) pause(ctx context.Context, b *sandbox, hibernate bool) (store.Sandbox, error) {
+	state := store.Paused
+	if hibernate {
+		state = store.Hibernated
+	}
+	rec := b.record()
+	if rec.State == store.Hibernated || rec.State == state {
+		return rec, nil
+	}
+	client, err := b.tree()
+	if rec.State != store.Paused && err == nil {
+		client, err = b.usable()
+	}
+	if err != nil {
+		return rec, err
+	}
+	k := store.Checkpoint{ID: id.New(id.Checkpoint), Sandbox: rec.ID, Created: time.Now().UTC()}
+	if rec.State == store.Paused { // it is only to leave the memory
+		k.ID = rec.At
+	} else if err := s.store.AddCheckpoint(ctx, k); err != nil {
+		return rec, err
+	}
+	b.recMu.Lock()
+	running := values(b.running)
+	b.recMu.Unlock()
+	for _, se := range running {
+		se.Suspend()
+	}
+	// What was begun is finished, whoever goes away.
+	info, err := client.Suspend(context.WithoutCancel(ctx), control.SuspendRequest{Sandbox: rec.ID, Checkpoint: k.ID, Unload: hibernate})
+	if err != nil {
+		if rec.State != store.Paused {
+			s.undoCheckpoint(ctx, client, k)
+			s.goOn(ctx, b, client, running)
+		}
+		return rec, err
+	}
+	s.note(ctx, info)
+	return s.update(ctx, b, func(r *store.Sandbox) { r.State, r.At, r.Reason = state, k.ID, "" })
+}
+
+// goOn gives sessions their streams back after a pause that failed.
+func (s *Sandboxes) goOn(ctx context.Context, b *sandbox, client *control.Client, running []*session.Session) {
+	ctx = context.WithoutCancel(ctx)
+	for _, se := range running {
+		r := se.Record()
+		if r.Ended {
+			continue
+		}
+		state, files, err := client.Adopt(ctx, control.SessionRequest{Sandbox: r.Sandbox, Session: r.Key})
+		if err == nil {
+			err = se.GoOn(state, files)
+		}
+		if err != nil {
+			s.log.Error("a session lost its streams", "sandbox", b.record().ID, "session", r.ID, "error", err)
+		}
+	}
+}
+
+// Resumed is a sandbox that runs on.
+type Resumed struct {
+	Sandbox   store.Sandbox
+	ElapsedNS int64
+}
+
+// Resume makes a sandbox that stands still run on. It is no error if it runs.
+func (s *Sandboxes) Resume(ctx context.Context, ref string) (Resumed, error) {
+	b, err := s.find(ctx, ref)
+	if err != nil {
+		return Resumed{}, fmt.Errorf("resume: %w", err)
+	}
+	took, err := s.resume(ctx, b)
+	if err == nil {
+		b.mu.RLock()
+		_, err = b.usable()
+		b.mu.RUnlock()
+	}
+	if err != nil {
+		return Resumed{}, err
+	}
+	return Resumed{b.record(), took.Nanoseconds()}, nil
+}
+
+// current asks the supervisor that a sandbox has at the moment, for its sessions.
+// It wakes a sandbox that stands still, where that makes sense.
+type current struct {
+	s *Sandboxes
+	b *sandbox
+}
+
+func (c current) client(ctx context.Context) (*control.Client, error) {
+	if err := c.s.wake(ctx, c.b); err != nil {
+		return nil, err
+	}
+	return c.b.usable()
+}
+
+// Wake implements [session.Supervisor].
+func (c current) Wake(ctx context.Context) error { return c.s.wake(ctx, c.b) }
+
+// Signal implements [session.Supervisor].
+func (c current) Signal(ctx context.Context, req control.SignalRequest) error {
+	k, err := c.client(ctx)
+	if err != nil {
+		return err
+	}
+	return k.Signal(ctx, req)
+}
+
+// Resize implements [session.Supervisor].
+func (c current) Resize(ctx context.Context, req control.ResizeRequest) error {
+	k, err := c.client(ctx)
+	if err != nil {
+		return err
+	}
+	return k.Resize(ctx, req)
+}
+
+// CloseStdin implements [session.Supervisor].
+func (c current) CloseStdin(ctx context.Context, req control.SessionRequest) error {
+	k, err := c.client(ctx)
+	if err != nil {
+		return err
+	}
+	return k.CloseStdin(ctx, req)
+}
+
+// Forget implements [session.Supervisor].
+func (c current) Forget(ctx context.Context, req control.SessionRequest) error {
+	k, err := c.b.tree()
+	if err != nil {
+		return err
+	}
+	return k.Forget(ctx, req)
+}
