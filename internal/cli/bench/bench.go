@@ -57,6 +57,9 @@ type Result struct {
 	MiB      float64 `json:"p50_mib,omitempty"`
 	FloorMiB float64 `json:"floor_mib,omitempty"`
 	N        int     `json:"n"`
+	// SlowestStageNS are the stages of the slowest sample, where they are
+	// known.
+	SlowestStageNS map[string]int64 `json:"slowest_stage_ns,omitempty"`
 	// Error says why there is no figure.
 	Error string `json:"error,omitempty"`
 }
@@ -168,6 +171,15 @@ func (r *runner) fill(res *Result, f figure, s samples) error {
 		return nil
 	}
 	res.P50, res.P95, res.P99 = quantile.MS(s.values, 50), quantile.MS(s.values, 95), quantile.MS(s.values, 99)
+	if len(s.stages) == len(s.values) {
+		slowest := 0
+		for i, v := range s.values {
+			if v > s.values[slowest] {
+				slowest = i
+			}
+		}
+		res.SlowestStageNS = s.stages[slowest]
+	}
 	if f.floor != nil {
 		for range min(r.cfg.N, len(s.values)) {
 			d, err := f.floor(r.floors)

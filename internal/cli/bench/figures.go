@@ -14,9 +14,11 @@ type figure struct {
 	memory bool // samples are bytes
 }
 
-// samples of one figure. Floor is set where the floor is taken beside.
+// samples of one figure. Floor is set where the floor is taken beside, stages
+// where the daemon tells them.
 type samples struct {
 	values, floor []time.Duration
+	stages        []map[string]int64
 }
 
 // measurement takes one or more figures in one go; samples come in the

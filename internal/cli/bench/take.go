@@ -93,6 +93,7 @@ func takeCheckpoint(ctx context.Context, r *runner) ([]samples, error) {
 		}
 		whole.values = append(whole.values, time.Since(begin))
 		frozen.values = append(frozen.values, time.Duration(cp.FrozenNS))
+		frozen.stages = append(frozen.stages, cp.StageNS)
 	}
 	return []samples{frozen, whole}, nil
 }
@@ -189,6 +190,7 @@ func (r *runner) rollbacks(ctx context.Context, work time.Duration) ([]samples, 
 		}
 		whole.values = append(whole.values, time.Since(begin))
 		daemon.values = append(daemon.values, time.Duration(done.ElapsedNS))
+		daemon.stages = append(daemon.stages, done.StageNS)
 	}
 	return []samples{whole, daemon}, nil
 }
