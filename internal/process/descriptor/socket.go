@@ -126,7 +126,7 @@ func (socket) examine(c *Capturer, d *description) error {
 	if s.Remote, err = addressFrom(d.fd, unix.SYS_GETPEERNAME); err != nil && err != unix.ENOTCONN {
 		return c.socketError(d, fmt.Errorf("getpeername: %w", err))
 	}
-	if s.Options, err = readOptions(d.fd, socketType{s.Domain, s.Type, s.Protocol}); err != nil {
+	if s.Options, err = readOptions(d.fd, socketType{s.Domain, s.Type, s.Protocol}, s.Remote != nil && s.Type == unix.SOCK_STREAM); err != nil {
 		return c.socketError(d, err)
 	}
 	s.Filter, err = filterOf(d.fd)

@@ -17,52 +17,73 @@ const (
 	soPassRights = 83 // SO_PASSRIGHTS, 6.16
 )
 
-// option is one that is kept.
+// option is one that is kept. Asking costs a microsecond of the stop for each
+// and each socket, so those of rare use are left out.
 type option struct {
-	level, name, size int
-	early             bool // set before the socket has an address
+	level, name, size int // a size of 0 is any
+	use               use
 }
 
-// general are options of every family (socket(7)). Those of size 0 are of any
-// length.
+// use is when an option matters.
+type use int
+
+const (
+	always use = iota
+	early      // it is set before the socket has an address
+	fresh      // early, and without a meaning once it is connected
+)
+
+// general are options of every family but unix (socket(7)).
 var general = []option{
-	{unix.SOL_SOCKET, unix.SO_REUSEADDR, 4, true},
-	{unix.SOL_SOCKET, unix.SO_REUSEPORT, 4, true},
-	{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 4, false},
-	{unix.SOL_SOCKET, unix.SO_BROADCAST, 4, false},
-	{unix.SOL_SOCKET, unix.SO_DONTROUTE, 4, false},
-	{unix.SOL_SOCKET, unix.SO_OOBINLINE, 4, false},
-	{unix.SOL_SOCKET, unix.SO_NO_CHECK, 4, false},
-	{unix.SOL_SOCKET, unix.SO_PRIORITY, 4, false},
-	{unix.SOL_SOCKET, unix.SO_LINGER, 8, false},
-	{unix.SOL_SOCKET, unix.SO_RCVLOWAT, 4, false},
-	{unix.SOL_SOCKET, unix.SO_RCVTIMEO, 16, false},
-	{unix.SOL_SOCKET, unix.SO_SNDTIMEO, 16, false},
-	{unix.SOL_SOCKET, unix.SO_PASSCRED, 4, false},
-	{unix.SOL_SOCKET, unix.SO_PASSSEC, 4, false},
-	{unix.SOL_SOCKET, soPassPIDFD, 4, false},
-	{unix.SOL_SOCKET, soPassRights, 4, false},
-	{unix.SOL_SOCKET, unix.SO_TIMESTAMP, 4, false},
-	{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 4, false},
-	{unix.SOL_SOCKET, unix.SO_TIMESTAMPING, 4, false},
-	{unix.SOL_SOCKET, unix.SO_MARK, 4, true},
-	{unix.SOL_SOCKET, unix.SO_BINDTODEVICE, 0, true},
-	{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 4, false},
-	{unix.SOL_SOCKET, unix.SO_WIFI_STATUS, 4, false},
-	{unix.SOL_SOCKET, unix.SO_NOFCS, 4, false},
-	{unix.SOL_SOCKET, unix.SO_SELECT_ERR_QUEUE, 4, false},
-	{unix.SOL_SOCKET, unix.SO_BUSY_POLL, 4, false},
-	{unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, 8, false},
-	{unix.SOL_SOCKET, unix.SO_ZEROCOPY, 4, false},
-	{unix.SOL_SOCKET, unix.SO_TXREHASH, 4, false},
+	{unix.SOL_SOCKET, unix.SO_REUSEADDR, 4, early},
+	{unix.SOL_SOCKET, unix.SO_REUSEPORT, 4, early},
+	{unix.SOL_SOCKET, unix.SO_MARK, 4, early},
+	{unix.SOL_SOCKET, unix.SO_BINDTODEVICE, 0, early},
+	{unix.SOL_SOCKET, unix.SO_PRIORITY, 4, always},
+	{unix.SOL_SOCKET, unix.SO_RCVLOWAT, 4, always},
+	{unix.SOL_SOCKET, unix.SO_RCVTIMEO, 16, always},
+	{unix.SOL_SOCKET, unix.SO_SNDTIMEO, 16, always},
+	{unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, 8, always},
+	{unix.SOL_SOCKET, unix.SO_ZEROCOPY, 4, always},
+}
+
+// ofUnix are those of unix sockets.
+var ofUnix = []option{
+	{unix.SOL_SOCKET, unix.SO_PASSCRED, 4, always},
+	{unix.SOL_SOCKET, unix.SO_PASSSEC, 4, always},
+	{unix.SOL_SOCKET, soPassPIDFD, 4, always},
+	{unix.SOL_SOCKET, soPassRights, 4, always},
+	{unix.SOL_SOCKET, unix.SO_TIMESTAMP, 4, always},
+	{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 4, always},
+	{unix.SOL_SOCKET, unix.SO_RCVLOWAT, 4, always},
+	{unix.SOL_SOCKET, unix.SO_RCVTIMEO, 16, always},
+	{unix.SOL_SOCKET, unix.SO_SNDTIMEO, 16, always},
+}
+
+// ofStreams are those of TCP, ofDatagrams those of UDP and netlink.
+var ofStreams = []option{
+	{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 4, always},
+	{unix.SOL_SOCKET, unix.SO_OOBINLINE, 4, always},
+	{unix.SOL_SOCKET, unix.SO_LINGER, 8, always},
+}
+
+var ofDatagrams = []option{
+	{unix.SOL_SOCKET, unix.SO_BROADCAST, 4, always},
+	{unix.SOL_SOCKET, unix.SO_DONTROUTE, 4, always},
+	{unix.SOL_SOCKET, unix.SO_NO_CHECK, 4, always},
+	{unix.SOL_SOCKET, unix.SO_PASSCRED, 4, always},
+	{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 4, always},
+	{unix.SOL_SOCKET, unix.SO_TIMESTAMP, 4, always},
+	{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 4, always},
+	{unix.SOL_SOCKET, unix.SO_TIMESTAMPING, 4, always},
 }
 
 // last are options that would be in the way of putting unread data back.
 var last = []option{
-	{unix.SOL_SOCKET, unix.SO_SNDBUF, 4, false},
-	{unix.SOL_SOCKET, unix.SO_RCVBUF, 4, false},
-	{unix.SOL_SOCKET, unix.SO_BUF_LOCK, 4, false},
-	{unix.SOL_SOCKET, unix.SO_PEEK_OFF, 4, false},
+	{unix.SOL_SOCKET, unix.SO_SNDBUF, 4, always},
+	{unix.SOL_SOCKET, unix.SO_RCVBUF, 4, always},
+	{unix.SOL_SOCKET, unix.SO_BUF_LOCK, 4, always},
+	{unix.SOL_SOCKET, unix.SO_PEEK_OFF, 4, always},
 }
 
 // socketType is what socket(2) is told.
@@ -70,26 +91,21 @@ type socketType struct{ domain, typ, protocol int }
 
 // optionsOf are the options that are kept of a type of socket, in the order in
 // which they are set.
-func optionsOf(t socketType) []option {
-	all := append([]option(nil), general...)
+func optionsOf(t socketType) (all []option) {
+	if t.domain == unix.AF_UNIX {
+		return append(append(all, ofUnix...), last...)
+	}
+	all = append(all, general...)
+	if t.typ == unix.SOCK_STREAM {
+		all = append(all, ofStreams...)
+	} else {
+		all = append(all, ofDatagrams...)
+	}
 	switch t.domain {
-	case unix.AF_INET:
-		all = append(all, ipv4Options...)
-	case unix.AF_INET6:
-		all = append(append(all, ipv4Options...), ipv6Options...)
+	case unix.AF_INET, unix.AF_INET6:
+		all = append(all, internetOptions(t)...)
 	case unix.AF_NETLINK:
 		all = append(all, netlinkOptions...)
-	}
-	if t.domain == unix.AF_INET || t.domain == unix.AF_INET6 {
-		switch t.typ {
-		case unix.SOCK_STREAM:
-			all = append(all, tcpOptions...)
-		default:
-			all = append(all, multicastOptions[t.domain]...)
-		}
-		if t.protocol == unix.IPPROTO_UDP {
-			all = append(all, udpOptions...)
-		}
 	}
 	return append(all, last...)
 }
@@ -127,7 +143,8 @@ func defaultsOf(t socketType) ([]defaultValue, error) {
 }
 
 // readOptions returns the options of a socket that are not as in a new one.
-func readOptions(fd int, t socketType) (out []image.SocketOption, err error) {
+// Of a connected one, those that have no meaning any more are left out.
+func readOptions(fd int, t socketType, connected bool) (out []image.SocketOption, err error) {
 	all, err := defaultsOf(t)
 	if err != nil {
 		return nil, err
@@ -135,6 +152,9 @@ func readOptions(fd int, t socketType) (out []image.SocketOption, err error) {
 	var b [256]byte
 	for i := range all {
 		o := &all[i]
+		if connected && o.use == fresh {
+			continue
+		}
 		n, err := getOption(fd, o.level, o.name, b[:])
 		if err != nil || bytes.Equal(b[:n], o.value) {
 			continue // some cannot be asked in every state
@@ -146,16 +166,13 @@ func readOptions(fd int, t socketType) (out []image.SocketOption, err error) {
 
 // setOptions sets the captured options of a socket: those that must be set
 // before it has an address, or the others.
-func setOptions(fd int, s *image.Socket, early bool) error {
+func setOptions(fd int, s *image.Socket, before bool) error {
 	order := optionsOf(socketType{s.Domain, s.Type, s.Protocol})
 	for _, o := range order {
 		for i := range s.Options {
 			v := &s.Options[i]
-			if o.early != early || v.Level != o.level || v.Name != o.name {
+			if (o.use != always) != before || v.Level != o.level || v.Name != o.name {
 				continue
-			}
-			if s.Remote != nil && v.Level == unix.IPPROTO_TCP && v.Name == unix.TCP_WINDOW_CLAMP {
-				continue // the kernel's own, of a connection
 			}
 			if err := restoreOption(fd, v); err != nil {
 				return fmt.Errorf("set option %d/%d of a socket: %w", v.Level, v.Name, err)
