@@ -165,5 +165,35 @@ try: os.kill(k, 9)
 except OSError: pass
 `,
 		},
+		{
+			name: "UDP with unread datagrams, netlink, and a thousand connections",
+			setup: `
+import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('127.0.0.1', 5353))
+c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); c.connect(u.getsockname()); c.send(b'one'); c.send(b'two')
+nl = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); nl.bind((0, 0)); name = nl.getsockname()
+l = socket.create_server(('127.0.0.1', 9000), backlog=100)
+pairs = []
+for i in range(500):
+    x = socket.create_connection(('127.0.0.1', 9000)); y = l.accept()[0]; x.send(b'%d' % i); pairs.append((x, y))
+`,
+			peek: `
+same(u.recvfrom(10, socket.MSG_PEEK), (b'one', c.getsockname())); same(nl.getsockname(), name)
+same([y.recv(10, socket.MSG_PEEK) for x, y in pairs], [b'%d' % i for i in range(500)])
+`,
+			check: `
+same((u.recvfrom(10), u.recvfrom(10)), ((b'one', c.getsockname()), (b'two', c.getsockname())))
+c.send(b'three'); same(u.recv(10), b'three')
+nl.send(struct.pack('IHHII', 20, 18, 0x301, 1, 0) + b'\0' * 4); same(len(nl.recv(65536)) > 100, True)
+for i, (x, y) in enumerate(pairs):
+    same(y.recv(10), b'%d' % i); y.send(b'back'); same(x.recv(10), b'back')
+`,
+			spoil: `
+for x, y in pairs: x.close(); y.close()
+u.setblocking(False)
+try: u.recv(10)
+except OSError: pass
+`,
+		},
 	})
 }

@@ -50,6 +50,8 @@ c = connect(("127.0.0.1", 8080)); s = so(50).accept()[0]; c.close(); s.recv(1); 
 c = S.socket(); c.setblocking(False); c.connect_ex(("127.0.0.1", 1)); put(c, 70)
 # waiting: two clients
 put(connect(("127.0.0.1", 8080), own=("127.0.0.1", 41000)), 65); put(connect(("::1", 8081), S.AF_INET6), 66)
+# waiting, and closed by the client
+put(listen(("127.0.0.1", 8090)), 73); connect(("127.0.0.1", 8090)).close()
 # bound, not bound
 c = S.socket(); c.bind(("127.0.0.1", 8085)); put(c, 71); put(S.socket(), 72)
 time.sleep(0.05)
@@ -128,6 +130,12 @@ func checkTCP(t *testing.T, v *restored, total int) {
 			t.Fatal(err)
 		}
 		exchange(t, v.fd(c), got)
+		_ = unix.Close(got)
+	}
+	if got, err := acceptFrom(v.fd(73)); err != nil {
+		t.Error(err)
+	} else {
+		expectEOF(t, got)
 		_ = unix.Close(got)
 	}
 	for n, want := range map[int]error{67: unix.ECONNRESET, 68: nil, 69: nil} {

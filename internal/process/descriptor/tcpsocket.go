@@ -193,7 +193,11 @@ func (tcpFamily) peer(c *Capturer, d *description) error {
 	s := d.socket
 	e := ends{inetAddress(s.Local), inetAddress(s.Remote)}
 	other := ends{e.remote, e.local}
-	if s.Peer = c.endOf(other); s.Peer >= 0 {
+	s.Peer = c.endOf(other)
+	if s.Peer == d.index {
+		return c.refuse(d, "a TCP socket that is connected to itself", "close it")
+	}
+	if s.Peer >= 0 {
 		return nil
 	}
 	all, err := c.tcpSockets()
