@@ -142,7 +142,14 @@ func (g *target) step() {
 }
 
 // capture takes one checkpoint and returns what all private memory held.
-func (g *target) capture(a *Arena) map[uint64][]byte {
+func (g *target) capture(a *Arena) (want map[uint64][]byte) {
+	g.t.Helper()
+	g.captureWith(a, func() { want = contents(g.t, g.tr) })
+	return want
+}
+
+// captureWith takes one checkpoint, and calls look while the program stands.
+func (g *target) captureWith(a *Arena, look func()) {
 	t := g.t
 	t.Helper()
 	must := func(err error) {
@@ -151,19 +158,16 @@ func (g *target) capture(a *Arena) map[uint64][]byte {
 			t.Fatal(err)
 		}
 	}
-	pid := g.cmd.Process.Pid
 	must(stop(g.tr))
 	g.delta = Delta{}
 	a.Reset()
 	must(g.tr.Scan(&g.delta))
 	if err := g.tr.Copy(&g.delta, a); err != nil {
 		g.failed = err
-		must(ptrace.Detach(pid, 0))
-		return nil
+	} else {
+		look()
 	}
-	want := contents(t, g.tr)
-	must(ptrace.Detach(pid, 0))
-	return want
+	must(ptrace.Detach(g.cmd.Process.Pid, 0))
 }
 
 // stop stops the process of a tracker and attaches to it.

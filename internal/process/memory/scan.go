@@ -49,9 +49,15 @@ func (t *Tracker) Scan(d *Delta) error {
 	if err := t.scanTracked(add); err != nil {
 		return err
 	}
+	t.pieces.keep(t.vmas)
 	for i := range t.vmas {
 		v := &t.vmas[i]
-		if untracked(v) {
+		switch {
+		case Tracks(v) && large(v):
+			if err := t.scanLarge(v, add); err != nil {
+				return err
+			}
+		case untracked(v):
 			// What is not there any more is not reported: all of it is gone,
 			// and what is there comes back.
 			add(pagemap.Region{Start: v.Start, End: v.End})
@@ -70,7 +76,7 @@ var wanted = []byte{}
 func (t *Tracker) scanTracked(add func(pagemap.Region)) error {
 	if t.full {
 		for i := range t.vmas {
-			if v := &t.vmas[i]; Tracks(v) {
+			if v := &t.vmas[i]; Tracks(v) && !large(v) {
 				if err := t.begin(v, add); err != nil {
 					return err
 				}
@@ -160,6 +166,21 @@ func (t *Tracker) Protect(restored []image.VMA) error {
 		}
 		t.protected = append(t.protected, s)
 	}
+	return t.protectLarge(restored, regions)
+}
+
+// protectLarge begins to track the large mappings that are not tracked yet.
+func (t *Tracker) protectLarge(vmas []image.VMA, regions []pagemap.Region) error {
+	for i := range vmas {
+		v := &vmas[i]
+		whole := span{v.Start, v.End}
+		if !Tracks(v) || !large(v) || t.pieces.know(whole) {
+			continue
+		}
+		if err := t.beginLarge(whole, regions); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -217,5 +238,5 @@ func (t *Tracker) Begin(restored []image.VMA) error {
 		}
 	}
 	t.full, t.protected = false, nil
-	return nil
+	return t.protectLarge(t.vmas, t.scratch.regions)
 }

@@ -24,6 +24,7 @@ type Tracker struct {
 	vmas       []image.VMA
 	tracked    []span // runs of adjacent mappings that are tracked
 	protected  []span // those that Protect has begun to track
+	pieces     pieces // of large mappings
 	full       bool   // the next scan takes everything
 	advised    []byte // the text of maps that advice belongs to
 	advice     map[uint64]image.Advice
@@ -134,11 +135,11 @@ func (t *Tracker) Refresh() error {
 	return nil
 }
 
-// runs are the runs of adjacent mappings that are tracked.
+// runs are the runs of adjacent mappings that are tracked as a whole.
 func runs(vmas []image.VMA) (out []span) {
 	for i := range vmas {
 		v := &vmas[i]
-		if !Tracks(v) {
+		if !Tracks(v) || large(v) {
 			continue
 		}
 		if k := len(out); k > 0 && out[k-1].end == v.Start {
@@ -180,16 +181,10 @@ func (t *Tracker) Text() []byte { return t.last }
 // Forget makes the next scan take all pages.
 func (t *Tracker) Forget() { t.full = true }
 
-// maxTracked bounds the mappings whose writes are tracked. Tracking fills the
-// page tables of all of a mapping, so that a sparse one of 64 GiB would stand for
-// seconds and grow by 128 MiB. Larger ones are looked through instead, and what
-// they hold is copied each time.
-const maxTracked = 4 << 30
-
 // Tracks reports whether writes to a mapping are tracked: all private ones but
-// very large ones, and those that nobody may access. Those stay untracked since
-// registered ones grow page tables, and are looked through page by page.
-func Tracks(v *image.VMA) bool { return captured(v) && v.Prot != 0 && v.Len() <= maxTracked }
+// those that nobody may access. Those stay untracked since registered ones grow
+// page tables, and are looked through page by page.
+func Tracks(v *image.VMA) bool { return captured(v) && v.Prot != 0 }
 
 // untracked reports whether a private mapping is looked through instead.
 func untracked(v *image.VMA) bool { return captured(v) && !Tracks(v) }
