@@ -27,7 +27,7 @@ test: test-deps build
 
 .PHONY: test-deps
 test-deps:
-	scripts/install-deps gcc libc6-dev binutils git python3 procps util-linux mmdebstrap ca-certificates
+	scripts/install-deps gcc libc6-dev binutils git python3 procps util-linux e2fsprogs mmdebstrap ca-certificates
 	scripts/test-rootfs >/dev/null
 
 # The core on packaged kernels, emulated: KERNELS names Debian's suites.

@@ -56,7 +56,7 @@ func TestDiskStaysBounded(t *testing.T) {
 	var kept []string
 	states := map[string]state{}
 	var settled, most int64
-	for round := range 16 {
+	for round := range 12 {
 		c := w.step()
 		if _, err := r.Write(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestDiskStaysBounded(t *testing.T) {
 			most = max(most, n)
 		}
 	}
-	t.Logf("%d bytes after 6 rounds, at most %d in the 10 after them", settled, most)
+	t.Logf("%d bytes after 6 rounds, at most %d in the 6 after them", settled, most)
 	if most > 2*settled {
 		t.Errorf("%d bytes after 6 rounds became %d", settled, most)
 	}

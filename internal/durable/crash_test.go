@@ -85,7 +85,7 @@ func keeper(args []string) {
 		if open != nil {
 			must(open.Close())
 		}
-		if round == 7 {
+		if round == 5 {
 			os.Exit(0)
 		}
 	}
@@ -213,7 +213,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			dir, files := filepath.Join(t.TempDir(), "r"), t.TempDir()
 			p := newPromises()
-			k := startKeeper(t, dir, files, "1", point+"=3*kill")
+			k := startKeeper(t, dir, files, "1", point+"=2*kill")
 			p.hear(k.out)
 			killed := k.end(t)
 			if !killed { // fewer passes than three
@@ -278,7 +278,7 @@ func TestErrorAtEveryStep(t *testing.T) {
 func TestCrashAtAnyInstant(t *testing.T) {
 	dir, files := filepath.Join(t.TempDir(), "r"), t.TempDir()
 	p := newPromises()
-	for n := range 6 {
+	for n := range 4 {
 		k := startKeeper(t, dir, files, fmt.Sprint(n+1), "")
 		timer := time.AfterFunc(time.Duration(100+rand.IntN(900))*time.Millisecond, func() { _ = k.cmd.Process.Kill() })
 		p.hear(k.out)

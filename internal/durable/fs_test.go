@@ -198,7 +198,7 @@ func TestPowerLoss(t *testing.T) {
 		must(t, k.cmd.Process.Signal(unix.SIGCONT))
 		cuts++
 		records += len(p.durable)
-		if t.Failed() || cuts == 8 {
+		if t.Failed() || cuts == 5 {
 			break
 		}
 	}

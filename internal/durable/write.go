@@ -128,33 +128,33 @@ func gather(ctx context.Context, s *chunkstore.Session, c Checkpoint, parent *re
 
 // gatherValues keeps the tree and the sections. They are read whole: what did
 // not change is the same chunks.
-func (rec *record) gatherValues(p content.Putter, c Checkpoint) error {
+func (r *record) gatherValues(p content.Putter, c Checkpoint) error {
 	if c.Tree != nil {
 		v, read, err := envelope.Write(p, c.Tree)
 		if err != nil {
 			return fmt.Errorf("processes: %w", err)
 		}
-		rec.Tree = &v
-		rec.Info.Processes = len(c.Tree.Processes)
-		rec.Info.ReadBytes += read
-		rec.Info.MemoryBytes += read
+		r.Tree = &v
+		r.Info.Processes = len(c.Tree.Processes)
+		r.Info.ReadBytes += read
+		r.Info.MemoryBytes += read
 	}
 	for name, section := range c.Sections {
 		v, read, err := envelope.Write(p, section)
 		if err != nil {
 			return fmt.Errorf("section %s: %w", name, err)
 		}
-		if rec.Sections == nil {
-			rec.Sections = map[string]content.Content{}
+		if r.Sections == nil {
+			r.Sections = map[string]content.Content{}
 		}
-		rec.Sections[name] = v
-		rec.Info.ReadBytes += read
-		rec.Info.MemoryBytes += read
+		r.Sections[name] = v
+		r.Info.ReadBytes += read
+		r.Info.MemoryBytes += read
 	}
 	return nil
 }
 
-func (rec *record) gatherMemory(ctx context.Context, s *chunkstore.Session, all []Pages, parent *record) error {
+func (r *record) gatherMemory(ctx context.Context, s *chunkstore.Session, all []Pages, parent *record) error {
 	all = slices.SortedFunc(slices.Values(all), func(a, b Pages) int { return a.PID - b.PID })
 	for i := range all {
 		p := &all[i]
@@ -176,9 +176,9 @@ func (rec *record) gatherMemory(ctx context.Context, s *chunkstore.Session, all 
 		if err != nil {
 			return err
 		}
-		rec.Memory = append(rec.Memory, m)
-		rec.Info.MemoryBytes += m.Bytes
-		rec.Info.ReadBytes += read
+		r.Memory = append(r.Memory, m)
+		r.Info.MemoryBytes += m.Bytes
+		r.Info.ReadBytes += read
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ type Item struct {
 
 // scanArgs is struct btrfs_ioctl_search_args_v2 with a buffer for many items.
 type scanArgs struct {
-	tree                 uint64
+	_                    uint64 // tree; 0 is the one that the descriptor is in
 	minObject, maxObject uint64
 	minOffset, maxOffset uint64
 	_, maxTransid        uint64
