@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -48,8 +46,8 @@ type capture struct {
 	read   int64
 	path   frames
 	inodes map[uint64]inode  // nil if they cannot be told
-	before map[uint64]*Entry // the parent's regular files
-	seen   map[uint64]bool   // files with several names
+	before map[uint64]*Entry // the parent's files
+	seen   map[uint64]bool   // files that may have several names
 	batch  [][]byte          // entries of the segment under way
 	size   int
 }
@@ -62,8 +60,8 @@ func (c *capture) begin(parent *Manifest, dir int) (err error) {
 	}
 	c.before = map[uint64]*Entry{}
 	return parent.Each(c.g, nil, func(e *Entry) error {
-		if e.Content != nil {
-			c.before[e.Ino] = &Entry{Content: e.Content, Generation: e.Generation, Extents: e.Extents}
+		if !e.Again {
+			c.before[e.Ino] = e
 		}
 		return nil
 	})
@@ -108,7 +106,7 @@ func (c *capture) walk() error {
 	if err != nil {
 		return err
 	}
-	rest := [][]string{names} // of each directory on the path
+	rest := [][]dirent{names} // of each directory on the path
 	for {
 		n := len(rest) - 1
 		if len(rest[n]) == 0 {
@@ -121,16 +119,16 @@ func (c *capture) walk() error {
 			rest = rest[:n]
 			continue
 		}
-		name := rest[n][0]
+		next := rest[n][0]
 		rest[n] = rest[n][1:]
-		isDir, err := c.entry(name)
+		isDir, err := c.entry(next)
 		if err != nil {
-			return fmt.Errorf("file %q: %w", name, err)
+			return fmt.Errorf("file %q: %w", next.name, err)
 		}
 		if isDir {
 			names, err := c.names()
 			if err != nil {
-				return fmt.Errorf("directory %q: %w", name, err)
+				return fmt.Errorf("directory %q: %w", next.name, err)
 			}
 			rest = append(rest, names)
 		}
@@ -138,7 +136,7 @@ func (c *capture) walk() error {
 }
 
 // names lists the directory that the walk is in.
-func (c *capture) names() ([]string, error) {
+func (c *capture) names() ([]dirent, error) {
 	if err := c.ctx.Err(); err != nil {
 		return nil, fault.New(fault.Canceled, "%w", err)
 	}
@@ -146,51 +144,86 @@ func (c *capture) names() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "directory")
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	slices.Sort(names)
-	return names, err
+	defer unix.Close(fd)
+	return readDir(fd)
 }
 
 // entry keeps a name of the directory that the walk is in. A directory is
 // entered.
-func (c *capture) entry(name string) (isDir bool, err error) {
-	dir := c.path.top()
-	var st unix.Stat_t
-	if err := unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+func (c *capture) entry(d dirent) (isDir bool, err error) {
+	e, err := c.unchanged(d)
+	if e == nil && err == nil {
+		e, err = c.look(d)
+	}
+	if err != nil {
 		return false, err
 	}
-	isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
-	if st.Nlink > 1 && !isDir {
+	if err := c.add(e); err != nil {
+		return false, err
+	}
+	if e.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return false, nil
+	}
+	fd, err := unix.Openat(c.path.top().fd, d.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, err
+	}
+	c.path.push(e.Ino, fd)
+	return true, nil
+}
+
+// unchanged makes an entry of the parent's, without looking at the file; nil if
+// it has changed or is new.
+func (c *capture) unchanged(d dirent) (*Entry, error) {
+	was, now := c.before[d.ino], c.inodes[d.ino]
+	if was == nil || was.Items == ([16]byte{}) || was.Items != now.items {
+		return nil, nil
+	}
+	dir := c.path.top().ino
+	if was.Mode&unix.S_IFMT != unix.S_IFDIR {
+		if c.seen[d.ino] {
+			return &Entry{Ino: d.ino, Dir: dir, Name: d.name, Again: true}, nil
+		}
+		c.seen[d.ino] = true
+	}
+	e := *was
+	e.Dir, e.Name = dir, d.name
+	for _, in := range e.Contents() {
+		if err := in.Reuse(c.p, c.g); err != nil {
+			return nil, err
+		}
+	}
+	if e.Content != nil {
+		c.m.Bytes += e.Content.Bytes()
+	}
+	return &e, nil
+}
+
+// look makes an entry of what is there.
+func (c *capture) look(d dirent) (*Entry, error) {
+	dir := c.path.top()
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir.fd, d.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return nil, err
+	}
+	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		if c.seen[st.Ino] {
-			return false, c.add(&Entry{Ino: st.Ino, Dir: dir.ino, Name: name, Again: true})
+			return &Entry{Ino: st.Ino, Dir: dir.ino, Name: d.name, Again: true}, nil
 		}
 		c.seen[st.Ino] = true
 	}
 	e := attributes(&st)
-	e.Dir, e.Name = dir.ino, name
-	if err := c.xattrs(e, entryPath(dir.fd, name)); err != nil {
-		return false, err
+	e.Dir, e.Name, e.Items = dir.ino, d.name, c.inodes[st.Ino].items
+	if err := c.xattrs(e, entryPath(dir.fd, d.name)); err != nil {
+		return nil, err
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
-		err = c.link(e, dir.fd)
+		return e, c.link(e, dir.fd)
 	case unix.S_IFREG:
-		err = c.content(e, dir.fd, st.Size)
+		return e, c.content(e, dir.fd, st.Size)
 	}
-	if err == nil {
-		err = c.add(e)
-	}
-	if err != nil || !isDir {
-		return false, err
-	}
-	fd, err := unix.Openat(dir.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return false, err
-	}
-	c.path.push(st.Ino, fd)
-	return true, nil
+	return e, nil
 }
 
 func (c *capture) xattrs(e *Entry, path string) error {
@@ -224,9 +257,8 @@ func (c *capture) link(e *Entry, dir int) error {
 
 // content keeps a regular file's content, or takes the parent's.
 func (c *capture) content(e *Entry, dir int, size int64) error {
-	now := c.inodes[e.Ino]
-	e.Generation, e.Extents = now.generation, now.extents
-	if was := c.before[e.Ino]; was != nil && was.Generation == e.Generation && was.Extents == e.Extents && was.Content.Size == size {
+	e.Extents = c.inodes[e.Ino].extents
+	if was := c.before[e.Ino]; was != nil && was.Content != nil && e.Extents != ([16]byte{}) && was.Extents == e.Extents && was.Content.Size == size {
 		e.Content = was.Content
 		c.m.Bytes += e.Content.Bytes()
 		return e.Content.Reuse(c.p, c.g)

@@ -10,11 +10,13 @@
 //
 // # Files that did not change
 //
-// are not read, if the snapshot and the parent's are of one btrfs: a file of the
-// same inode number and generation whose extent items are equal, byte by byte,
-// has the same content. Extents are never overwritten while a snapshot holds
-// them, not by mmap and not in files without copy-on-write either: the first
-// write after a snapshot goes to a new extent, and items name it with the
-// transaction that made it. Reading all items of a subvolume is a few ioctls.
-// On other file systems everything is read.
+// are not looked at, if the snapshot and the parent's are of one btrfs. All that
+// a file is stands in the items of its inode: the inode itself, attributes,
+// extents, and links as an extent. Equal items, byte by byte, are an equal file.
+// Extents are never overwritten while a snapshot holds them, not by mmap and not
+// in files without copy-on-write either: the first write after a snapshot goes to
+// a new extent, and its item has the transaction that made it. So a file of which
+// something else changed, as the time of access, has the same content if the items
+// of its extents are equal, and is not read. Reading all items of a subvolume is a
+// few ioctls. On other file systems everything is read.
 package upper

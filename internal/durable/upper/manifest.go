@@ -61,10 +61,10 @@ type Entry struct {
 	XattrsIn *content.Content  `cbor:"y"`
 	// Content is that of a regular file.
 	Content *content.Content `cbor:"c"`
-	// Generation and Extents tell whether the content is still the same: the
-	// inode's generation, and a checksum of the items that list its extents.
-	Generation uint64   `cbor:"v"`
-	Extents    [16]byte `cbor:"e"`
+	// Extents and Items tell, at the next capture, whether content and file are
+	// still the same: checksums of what the file system has of the inode.
+	Extents [16]byte `cbor:"e"`
+	Items   [16]byte `cbor:"q"`
 }
 
 // Time is a time since 1970.

@@ -11,10 +11,11 @@ import (
 	"github.com/sandtree/sandtree/internal/linux/btrfs"
 )
 
-// inode is what is known of an inode from the file system's own tables.
+// inode is what is known of an inode from the file system's own tables: sums of
+// the items that hold its content, and of all that stat(2), its attributes and
+// content are made from.
 type inode struct {
-	generation uint64
-	extents    [16]byte
+	extents, items [16]byte
 }
 
 // scan reads the inodes of the snapshot that a directory is in. The source is
@@ -35,7 +36,7 @@ func scan(dir int) (Source, map[uint64]inode, error) {
 	if err != nil {
 		return Source{}, nil, err
 	}
-	t := &table{inodes: map[uint64]inode{}, sum: sha256.New()}
+	t := &table{inodes: map[uint64]inode{}, extents: sha256.New(), items: sha256.New()}
 	if err := btrfs.Items(dir, t.item); err != nil {
 		return Source{}, nil, fmt.Errorf("read the tables of the file system: %w", err)
 	}
@@ -43,44 +44,65 @@ func scan(dir int) (Source, map[uint64]inode, error) {
 	return Source{FSID: fsid, Boot: strings.TrimSpace(string(boot))}, t.inodes, nil
 }
 
-// table collects inodes from items, which come in order.
+// table collects inodes from items, which come in order: those of one inode are
+// behind each other, its own first.
 type table struct {
-	inodes  map[uint64]inode
-	current uint64 // whose extents are summed up
-	sum     hash.Hash
-	some    bool
+	inodes         map[uint64]inode
+	current        uint64
+	generation     [8]byte
+	extents, items hash.Hash
+	some           bool // extents
 }
 
 func (t *table) item(it btrfs.Item) error {
 	switch it.Type {
 	case btrfs.InodeItem:
-		if len(it.Data) < 8 {
+		t.end()
+		if len(it.Data) < len(t.generation) {
 			return fmt.Errorf("inode item of %d bytes", len(it.Data))
 		}
-		// The generation is the first field: the transaction that made the inode.
-		t.inodes[it.Object] = inode{generation: binary.LittleEndian.Uint64(it.Data)}
+		t.current = it.Object
+		// The first field is the transaction that made the inode.
+		copy(t.generation[:], it.Data)
 	case btrfs.ExtentData:
-		if it.Object != t.current || !t.some {
-			t.end()
-			t.current, t.some = it.Object, true
+		if !t.some {
+			t.extents.Write(t.generation[:])
+			t.some = true
 		}
-		var key [12]byte
-		binary.LittleEndian.PutUint64(key[:], it.Offset)
-		binary.LittleEndian.PutUint32(key[8:], uint32(len(it.Data)))
-		t.sum.Write(key[:])
-		t.sum.Write(it.Data)
+		add(t.extents, it)
+	case btrfs.XattrItem:
+	default: // names are listed, not summed up
+		return nil
 	}
+	if it.Object != t.current {
+		return fmt.Errorf("item of inode %d behind inode %d", it.Object, t.current)
+	}
+	add(t.items, it)
 	return nil
 }
 
-// end finishes the sum of an inode's extents.
+func add(h hash.Hash, it btrfs.Item) {
+	var key [16]byte
+	binary.LittleEndian.PutUint64(key[:], it.Offset)
+	binary.LittleEndian.PutUint32(key[8:], it.Type)
+	binary.LittleEndian.PutUint32(key[12:], uint32(len(it.Data)))
+	h.Write(key[:])
+	h.Write(it.Data)
+}
+
+// end finishes the sums of an inode.
 func (t *table) end() {
-	if !t.some {
+	if t.current == 0 {
 		return
 	}
-	i := t.inodes[t.current]
-	copy(i.extents[:], t.sum.Sum(nil))
+	var i inode
+	var sum [sha256.Size]byte
+	copy(i.items[:], t.items.Sum(sum[:0]))
+	t.items.Reset()
+	if t.some {
+		copy(i.extents[:], t.extents.Sum(sum[:0]))
+		t.extents.Reset()
+	}
 	t.inodes[t.current] = i
-	t.sum.Reset()
-	t.some = false
+	t.current, t.some = 0, false
 }

@@ -189,7 +189,7 @@ func TestEverythingComesBack(t *testing.T) {
 func TestDeep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "u")
 	must(t, os.Mkdir(dir, 0o755))
-	const depth = 1100
+	const depth = 500
 	at := openDir(t, dir)
 	for i := range depth {
 		must(t, unix.Mkdirat(at, "directory", 0o755))
@@ -312,7 +312,14 @@ func TestUnchangedIsNotRead(t *testing.T) {
 		must(t, err)
 		must(t, f.Close())
 	}
-	must(t, os.WriteFile(filepath.Join(live, "tiny"), []byte("inline"), 0o600))
+	in := func(n string) string { return filepath.Join(live, n) }
+	must(t, os.WriteFile(in("tiny"), []byte("inline"), 0o600))
+	must(t, os.Mkdir(in("dir"), 0o755))
+	must(t, os.Mkdir(in("dir/still"), 0o755))
+	must(t, os.Symlink("one", in("dir/link")))
+	must(t, os.Link(in("f20"), in("dir/still/second name")))
+	must(t, os.Link(in("f21"), in("dir/still/a name that goes")))
+	must(t, unix.Setxattr(in("f22"), "user.a", []byte("0"), 0))
 	// A mapping that stays, and that is written to between the snapshots.
 	f, err := os.OpenFile(filepath.Join(live, "f7"), os.O_RDWR, 0)
 	must(t, err)
@@ -338,6 +345,20 @@ func TestUnchangedIsNotRead(t *testing.T) {
 				}
 			}
 			mapped[5000]++
+			// Attributes and names: none of it is a change of content.
+			must(t, os.Chmod(in("f10"), os.FileMode(0o600+round)))
+			must(t, os.Lchown(in("f11"), round, 5))
+			must(t, unix.Setxattr(in("f22"), "user.a", fmt.Append(nil, round), 0))
+			must(t, unix.UtimesNanoAt(unix.AT_FDCWD, in("f12"), []unix.Timespec{{Sec: int64(round)}, {Sec: 7}}, 0))
+			must(t, os.Remove(in("dir/link")))
+			must(t, os.Symlink(fmt.Sprint("another", round), in("dir/link")))
+			must(t, os.Link(in("f20"), in(fmt.Sprint("dir/still/name", round))))
+			must(t, os.Chmod(in("dir/still"), os.FileMode(0o700+round)))
+			if round == 2 {
+				must(t, os.Remove(in("dir/still/a name that goes")))
+				must(t, os.Remove(in("f30")))
+				must(t, os.Rename(in("f31"), in("f32")))
+			}
 			must(t, os.WriteFile(filepath.Join(live, "tiny"), []byte(fmt.Sprint("inline", round)), 0o600))
 			must(t, os.Rename(filepath.Join(live, fmt.Sprintf("f%d", round)), filepath.Join(live, fmt.Sprintf("moved%d", round))))
 		}

@@ -7,6 +7,7 @@ import (
 // Types of items in the tree of a subvolume (uapi/linux/btrfs_tree.h).
 const (
 	InodeItem  = 1              // struct btrfs_inode_item
+	XattrItem  = 24             // struct btrfs_dir_item, one or more
 	ExtentData = typeExtentData // struct btrfs_file_extent_item; the key's offset is that in the file
 )
 
