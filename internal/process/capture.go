@@ -113,6 +113,9 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := l.readDescriptors(c, env); err != nil {
 		return err
 	}
+	if err := l.keepNameless(c.Tree); err != nil {
+		return err
+	}
 	if err := stage("descriptors", failDescriptors); err != nil {
 		return err
 	}

@@ -53,7 +53,10 @@ func (r *restore) fill(n *newProcess) error {
 	if _, err := room(); err != nil {
 		return err
 	}
-	queueMM(b, n.image)
+	if f := n.image.ExeFile; f > 0 {
+		send = append(send, r.files.FD(f-1))
+	}
+	queueMM(b, n.image, n.control)
 	return r.runEach(n, b, send)
 }
 
@@ -98,10 +101,16 @@ const (
 	mmMapExe   = 100 // offset of exe_fd
 )
 
-// queueMM queues struct prctl_mm_map: addresses, auxiliary vector, executable.
-func queueMM(b *tracee.Batch, p *image.Process) {
+// queueMM queues struct prctl_mm_map: addresses, auxiliary vector, executable. One
+// without a name comes by the control socket.
+func queueMM(b *tracee.Batch, p *image.Process, control int) {
 	m := &p.Memory.MM
-	exe := b.Call(unix.SYS_OPEN, p.Exe, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	var exe tracee.Ref
+	if p.ExeFile > 0 {
+		exe = b.ReceiveFD(control)
+	} else {
+		exe = b.Call(unix.SYS_OPEN, p.Exe, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
 	w := []uint64{
 		m.StartCode, m.EndCode, m.StartData, m.EndData, m.StartBrk, m.Brk,
 		m.StartStack, m.ArgStart, m.ArgEnd, m.EnvStart, m.EnvEnd,

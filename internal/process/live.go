@@ -76,6 +76,7 @@ type liveProcess struct {
 	numbers     []int  // of its descriptors
 	closeOnExec []bool // of each
 	stat        stat
+	program     *program       // of a program file without a name
 	lineage     int            // that its memory was captured in last; 0: none
 	image       *image.Process // filled by the current capture
 }
@@ -137,6 +138,7 @@ func (p *liveProcess) close() {
 	if p.memory != nil {
 		p.memory.Close()
 	}
+	p.program.close()
 	_ = unix.Close(p.pidfd)
 }
 

@@ -114,7 +114,22 @@ func (r *restore) makeThreads(n *newProcess) error {
 		}
 	}
 	b.Call(unix.SYS_UMASK, p.Umask)
-	b.Call(unix.SYS_CHDIR, p.Cwd)
+	if p.CwdFile > 0 {
+		if err := unix.Sendmsg(n.socket, []byte{0}, unix.UnixRights(r.files.FD(p.CwdFile-1)), nil, unix.MSG_NOSIGNAL); err != nil {
+			return fmt.Errorf("send the working directory: %w", err)
+		}
+		fd := b.ReceiveFD(n.control)
+		b.Call(unix.SYS_FCHDIR, fd)
+		b.Call(unix.SYS_CLOSE, fd)
+	} else {
+		b.Call(unix.SYS_CHDIR, p.Cwd)
+	}
+	if p.Root != "/" { // paths are those of the sandbox's root until here
+		b.Call(unix.SYS_CHROOT, p.Root)
+	}
+	if p.NoHugePages {
+		b.Call(unix.SYS_PRCTL, unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
+	}
 	b.Call(unix.SYS_PERSONALITY, p.Personality)
 	if p.Subreaper {
 		b.Call(unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -31,6 +31,7 @@ type questions struct {
 	bounding, ambient                          [unix.CAP_LAST_CAP + 1]tracee.Ref
 	actions, timers, subreaper                 *tracee.Output // of the process, asked of its leader
 	umask, dumpable, personality, programBreak tracee.Ref
+	noHugePages                                tracee.Ref
 }
 
 // newQuestions makes the questions for the i-th thread of a process, in a
@@ -87,6 +88,7 @@ func (q *questions) askProcess() {
 	q.dumpable = b.Call(unix.SYS_PRCTL, unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	q.subreaper = b.Output(8)
 	b.Call(unix.SYS_PRCTL, unix.PR_GET_CHILD_SUBREAPER, q.subreaper, 0, 0, 0)
+	q.noHugePages = b.Try(unix.SYS_PRCTL, unix.PR_GET_THP_DISABLE, 0, 0, 0, 0)
 	q.personality = b.Call(unix.SYS_PERSONALITY, 0xffffffff)
 	q.programBreak = b.Call(unix.SYS_BRK, 0)
 }
@@ -152,6 +154,7 @@ func (q *questions) answerProcess(p *liveProcess) {
 	m.Umask = uint32(b.Value(q.umask))
 	m.Dumpable = b.Value(q.dumpable)
 	m.Subreaper = u32(q.subreaper.Bytes(), 0) != 0
+	m.NoHugePages = b.Value(q.noHugePages) == 1
 	m.Personality = uint32(b.Value(q.personality))
 	p.stat.mm.Brk = uint64(b.Value(q.programBreak))
 }

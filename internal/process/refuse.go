@@ -28,14 +28,8 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 	no := func(format string, a ...any) *fault.Error {
 		return fault.New(fault.Uncapturable, describe(p)+" "+format, a...)
 	}
-	if p.image.Root != "/" {
-		return no("has changed its root to %s", p.image.Root).WithHint("run it without chroot")
-	}
-	if strings.HasSuffix(p.image.Cwd, " (deleted)") && !l.exists(p.image.Cwd) {
-		return no("is in a directory that was removed: %s", p.image.Cwd).WithHint("change its directory, or end it")
-	}
-	if strings.HasSuffix(p.image.Exe, " (deleted)") && !l.exists(p.image.Exe) {
-		return no("runs a program file that was deleted or replaced: %s", p.image.Exe).WithHint("restart it")
+	if strings.HasSuffix(p.image.Root, deletedSuffix) && !l.exists(p.image.Root) {
+		return no("has a root directory (chroot) that was removed: %s", p.image.Root).WithHint("end it, then try again")
 	}
 	for _, t := range p.threads {
 		if !native(&t.regs) {

@@ -43,7 +43,7 @@ func (l *Live) refuseSharing() error {
 			}
 			if what != "" {
 				return fault.New(fault.Uncapturable, "%s and %s are two processes that share one %s", describe(q), describe(p), what).
-					WithHint("a checkpoint keeps that for threads alone")
+					WithHint("a checkpoint keeps that for threads alone").Passing() // a child that is about to execute a program
 			}
 		}
 		p.apart = true

@@ -55,7 +55,10 @@ type Process struct {
 	Exe          string // path inside
 	Cwd          string
 	Root         string // "/" unless it has changed its root
-	Umask        uint32
+	// ExeFile and CwdFile are 1 above the index in Tree.Files of a program file
+	// and a working directory that have no name any more, or else 0.
+	ExeFile, CwdFile int
+	Umask            uint32
 	// Handlers are struct kernel_sigaction by signal number minus one.
 	Handlers    [64]Handler
 	Pending     [][128]byte // siginfo_t of signals pending for the whole process
@@ -66,6 +69,7 @@ type Process struct {
 	Personality uint32
 	Dumpable    int
 	Subreaper   bool
+	NoHugePages bool // PR_SET_THP_DISABLE
 	OOMScoreAdj int
 	// Terminal is the index of the controlling terminal in Tree.Terminals, or
 	// -1.

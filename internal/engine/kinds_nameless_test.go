@@ -1,0 +1,78 @@
+package engine_test
+
+import "testing"
+
+func TestKindsOfProgramsAndDirectoriesWithoutNames(t *testing.T) {
+	playAll(t, []scene{
+		{
+			name: "programs that were deleted or replaced",
+			setup: `
+import shutil
+PY = os.path.realpath('/proc/self/exe')
+def program(path):
+    shutil.copy(PY, path)
+    p = subprocess.Popen([path, '-uc', 'import sys, os, ctypes\nmark = os.getpid()\nprint(1)\nfor l in sys.stdin: print(eval(l))'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    same(p.stdout.readline(), '1\n'); return p
+def ask(p, what): p.stdin.write(what + '\n'); p.stdin.flush(); return p.stdout.readline().strip()
+ps = [program('/root/deleted'), program('/root/replaced')]
+os.unlink('/root/deleted'); shutil.copy('/bin/true', '/root/new'); os.rename('/root/new', '/root/replaced')
+libc.prctl(41, 1, 0, 0, 0) # PR_SET_THP_DISABLE
+size = os.stat(PY).st_size
+`,
+			peek: `
+for p in ps:
+    same(ask(p, 'mark'), str(p.pid)); assert os.readlink('/proc/%d/exe' % p.pid).endswith(' (deleted)')
+    same(os.stat('/proc/%d/exe' % p.pid).st_size, size)
+same(libc.prctl(42, 0, 0, 0, 0), 1)
+`,
+			check: `
+for p in ps:
+    same(subprocess.run(['/proc/%d/exe' % p.pid, '-c', 'print(6 * 7)'], stdout=subprocess.PIPE).stdout, b'42\n')
+    same(ask(p, '__import__("json").dumps([1])'), '[1]')
+same(subprocess.run(['/root/replaced']).returncode, 0)
+`,
+			spoil: `[(p.kill(), p.wait()) for p in ps]; os.unlink('/root/replaced')`,
+		},
+		{
+			name: "working directories that were removed",
+			setup: `
+os.makedirs('/root/gone/below'); os.chdir('/root/gone/below')
+r, w = os.pipe(); r2, w2 = os.pipe()
+def kid():
+    while True: os.read(r, 1); s = os.stat('.'); os.write(w2, b'%d' % s.st_ino)
+k = child(kid); mode = os.stat('.').st_mode
+os.rmdir('/root/gone/below'); os.rmdir('/root/gone')
+`,
+			peek: `
+s = os.stat('.'); same((s.st_nlink, s.st_mode, os.listdir('.')), (0, mode, []))
+os.write(w, b'!'); same(int(os.read(r2, 100)), s.st_ino, 'the same directory')
+`,
+			check: `
+try: open('x', 'w')
+except FileNotFoundError: pass
+else: raise Exception('a file in a removed directory')
+os.mkdir('/root/gone'); os.chdir('/root/gone'); open('x', 'w').close()
+`,
+			spoil: `os.chdir('/'); os.kill(k, 9); os.waitpid(k, 0)`,
+		},
+		{
+			name: "a changed root",
+			setup: `
+for d in ('/root/jail/etc', '/root/jail/data'): os.makedirs(d)
+open('/root/jail/etc/name', 'w').write('jail'); open('/etc/name', 'w').write('outside')
+r, w = os.pipe(); r2, w2 = os.pipe()
+def kid():
+    os.chroot('/root/jail'); os.chdir('/data'); f = open('kept', 'w+b'); f.write(b'x' * 5000); f.flush()
+    m = mmap.mmap(f.fileno(), 5000); m[:4] = b'mapd'; os.write(w2, b'!')
+    while True:
+        os.read(r, 1)
+        os.write(w2, repr((open('/etc/name').read(), os.getcwd(), sorted(os.listdir('/')), bytes(m[:5]), os.pread(f.fileno(), 5, 0))).encode())
+k = child(kid); same(os.read(r2, 1), b'!')
+def ask(): os.write(w, b'?'); return eval(os.read(r2, 1000))
+`,
+			peek:  `same(ask(), ('jail', '/data', ['data', 'etc'], b'mapdx', b'mapdx')); same(os.readlink('/proc/%d/root' % k), '/root/jail')`,
+			check: `open('/root/jail/etc/name', 'w').write('new'); same(ask()[0], 'new'); os.pwrite(os.open('/root/jail/data/kept', os.O_RDWR), b'late', 0); same(ask()[3:], (b'latex', b'latex'))`,
+			spoil: `os.kill(k, 9); os.waitpid(k, 0); import shutil; shutil.rmtree('/root/jail')`,
+		},
+	})
+}
