@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
@@ -136,5 +137,36 @@ func (e *Engine) UseWorker(ctx context.Context, socket *os.File) error {
 
 // Import makes a sandbox, without a body, from an exported file.
 func (e *Engine) Import(ctx context.Context, r control.ImportRequest, files []*os.File) (control.TreeReply, error) {
-	return control.TreeReply{}, fault.New(fault.Unsupported, "import is not built yet")
+	if len(files) != 1 {
+		return control.TreeReply{}, fault.New(fault.Invalid, "an import comes from one descriptor, not %d", len(files))
+	}
+	w, err := e.keeper.worker(ctx)
+	if err != nil {
+		return control.TreeReply{}, err
+	}
+	records, err := w.Import(ctx, files[0], worker.ImportRequest{Salt: r.Sandbox})
+	if err != nil {
+		return control.TreeReply{}, err
+	}
+	sb := control.RecoverSandbox{CreateRequest: r.CreateRequest}
+	there := map[string]int64{}
+	var youngest time.Time
+	for _, i := range records {
+		there[i.ID] = i.NewBytes
+		sb.Checkpoints = append(sb.Checkpoints, control.Checkpoint{
+			ID: i.ID, Name: i.Name, Sandbox: r.Sandbox, Parent: i.Parent, Created: i.Created, Processes: i.Processes,
+			DirtyBytes: i.MemoryBytes, FileBytes: i.FileBytes,
+		})
+		if !i.Created.Before(youngest) {
+			sb.At, youngest = i.ID, i.Created
+		}
+	}
+	t, err := e.recover(sb, there)
+	if err != nil {
+		for _, i := range records {
+			err = errors.Join(err, w.Remove(context.WithoutCancel(ctx), i.ID))
+		}
+		return control.TreeReply{}, err
+	}
+	return t, nil
 }

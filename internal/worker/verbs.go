@@ -2,8 +2,13 @@ package worker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -155,13 +160,29 @@ func (w *Worker) importAll(ctx context.Context, req control.ImportRequest, files
 	if err != nil {
 		return r, nil, err
 	}
-	r.Records, err = w.repo.Import(ctx, from, durable.ImportOptions{Rename: func(id string) string {
-		if n := req.Rename[id]; n != "" {
-			return n
+	r.Records, err = w.repo.Import(ctx, from, durable.ImportOptions{Rename: func(id string) string { return newID(req.Salt, id) }})
+	if err != nil {
+		return r, nil, err
+	}
+	for _, i := range r.Records {
+		if slices.Equal(i.Layers, w.cfg.Layers) {
+			continue
 		}
-		return id
-	}})
-	return r, nil, err
+		err = fault.New(fault.Conflict, "checkpoint %q was made on other layers than the template has", i.Name).
+			WithHint("import the same image, make a template of it, and name that one")
+		for _, i := range r.Records {
+			err = errors.Join(err, w.repo.Remove(i.ID))
+		}
+		w.collect.want()
+		return control.ListReply{}, nil, err
+	}
+	return r, nil, nil
+}
+
+// newID is the id of an imported record: of the form that other checkpoints' have.
+func newID(salt, old string) string {
+	h := sha256.Sum256([]byte(salt + "\x00" + old))
+	return "cp-" + strings.ToLower(base32.StdEncoding.EncodeToString(h[:])[:13])
 }
 
 // closeCheckpoint closes the files of a checkpoint that came over the socket.

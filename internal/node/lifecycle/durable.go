@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/node/id"
 	"github.com/sandtree/sandtree/internal/store"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
@@ -266,7 +268,51 @@ func (s *Sandboxes) durableOf(ctx context.Context, sandbox, ref string) (*contro
 	return client, ids, b, nil
 }
 
-// Import makes a sandbox, which stands still, of what Export wrote.
+// Import makes a sandbox, which stands still, of what Export wrote. The file stays
+// the caller's.
 func (s *Sandboxes) Import(ctx context.Context, template, name string, from *os.File) (Tree, error) {
-	return Tree{}, fault.New(fault.Unsupported, "import is not built yet")
+	t, err := s.template(ctx, template)
+	if err == nil && name != "" {
+		err = checkName("sandbox", name)
+	}
+	if err != nil {
+		return Tree{}, fmt.Errorf("import: %w", err)
+	}
+	rec := store.Sandbox{
+		ID: id.NewSandbox(s.tag), Name: name, Template: t.ID, Env: t.Env, Resources: t.Resources,
+		State: store.Creating, Created: time.Now().UTC(),
+	}
+	rec.Hostname = hostname(rec)
+	b := newSandbox(rec, nil)
+	b.mu.Lock() // nobody uses it before it is there
+	defer b.mu.Unlock()
+	if err := s.add(ctx, b); err != nil {
+		return Tree{}, fmt.Errorf("import: %w", err)
+	}
+	tree, err := s.importInto(ctx, b, t, from)
+	if err != nil {
+		s.undo(b)
+		return Tree{}, fmt.Errorf("import: %w", err)
+	}
+	return Tree{b.record(), tree}, nil
+}
+
+func (s *Sandboxes) importInto(ctx context.Context, b *sandbox, t store.Template, from *os.File) (control.TreeReply, error) {
+	fam, err := s.families.ensure(ctx, t)
+	if err != nil {
+		return control.TreeReply{}, err
+	}
+	b.setFamily(fam)
+	rec := b.record()
+	tree, err := fam.client.Import(ctx, control.ImportRequest{CreateRequest: control.CreateRequest{
+		Sandbox: rec.ID, Hostname: rec.Hostname, Resources: rec.Resources, Setuid: t.Setuid,
+	}}, from)
+	if err != nil {
+		return control.TreeReply{}, err
+	}
+	if err := s.agree(ctx, tree); err != nil {
+		return control.TreeReply{}, err
+	}
+	_, err = s.update(ctx, b, func(r *store.Sandbox) { r.State, r.At = store.Hibernated, tree.At })
+	return tree, err
 }

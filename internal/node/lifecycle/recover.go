@@ -58,7 +58,9 @@ func (s *Sandboxes) recover(ctx context.Context) error {
 			s.log.Error("remove a sandbox without a record", "sandbox", id, "error", err)
 		}
 	}
-	known := func(id string) bool { return slices.ContainsFunc(recs, func(r store.Sandbox) bool { return r.ID == id }) }
+	known := func(id string) bool {
+		return slices.ContainsFunc(recs, func(r store.Sandbox) bool { return r.ID == id })
+	}
 	if err := s.sessions.sweep(known); err != nil {
 		s.log.Error("logs of removed sandboxes are left behind", "error", err)
 	}

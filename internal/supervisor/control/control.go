@@ -266,12 +266,10 @@ type ExportRequest struct {
 	Checkpoints []string `json:"checkpoints"`
 }
 
-// ImportRequest makes a sandbox, without a body, from an exported file. Rename
-// gives a new id for each id in it, in the order of the file.
+// ImportRequest makes a sandbox, without a body, from an exported file. Its
+// checkpoints get new ids.
 type ImportRequest struct {
-	Sandbox string `json:"sandbox"`
-	// Checkpoints are new ids, as many as the file may have.
-	Checkpoints []string `json:"checkpoints"`
+	CreateRequest
 }
 
 // CheckpointRef names a checkpoint by id, and the sandbox whose tree it is in

@@ -160,6 +160,6 @@ type VerifyReply struct {
 
 // ImportRequest says what an import is to become.
 type ImportRequest struct {
-	// Rename has the new id of each record that is to have one.
-	Rename map[string]string `json:"rename,omitempty"`
+	// Salt makes the records' new ids: equal ones for equal salts and old ids.
+	Salt string `json:"salt"`
 }
