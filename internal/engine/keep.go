@@ -209,6 +209,15 @@ func (c *checkpoint) state(keep func(*os.File, error) (*os.File, error)) (s work
 		}
 		s.Shm = append(s.Shm, f)
 	}
+	for _, line := range process.Lineages(c.tree) {
+		z := c.zygotes[line.Key]
+		if z == nil {
+			continue
+		}
+		for _, p := range line.Processes {
+			z.Guards(p.PID, func(start, end uint64) { s.Guards = append(s.Guards, worker.Guard{PID: p.PID, Start: start, End: end}) })
+		}
+	}
 	s.Backings, err = c.backings(keep)
 	return s, err
 }

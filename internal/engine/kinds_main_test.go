@@ -94,11 +94,15 @@ type scene struct {
 	spoil string
 	// check raises an exception if the state does not work; it may use it up.
 	check string
+	// inodes is set if it looks at inode numbers, which do not come back from
+	// disk.
+	inodes bool
 }
 
 // play brings a scene to a checkpoint, looks whether the live program felt it,
-// and then at two forks, a rollback, and a rollback to a checkpoint of that.
-func (h *host) play(t *testing.T, s scene) {
+// and then at two forks, a rollback, a rollback to a checkpoint of that, and one to
+// the first, which was read from disk.
+func (h *keeping) play(t *testing.T, s scene) {
 	t.Helper()
 	outer := h.t
 	h.t = t
@@ -108,7 +112,7 @@ func (h *host) play(t *testing.T, s scene) {
 	x := h.obedient(box)
 	x.must("setup", s.setup)
 	x.must("peek before", s.peek)
-	first := h.checkpoint(box)
+	first := h.keep(box)
 	x.must("peek in the live program", s.peek)
 	for i, f := range h.fork(box, first.ID, 2) {
 		y := h.adopt(f, x.id)
@@ -130,10 +134,21 @@ func (h *host) play(t *testing.T, s scene) {
 	x = ss[x.id]
 	x.must("peek after the second rollback", s.peek)
 	x.must("check after the second rollback", s.check)
+	if s.inodes {
+		return
+	}
+	h.kept(box, first.ID)
+	if n := h.engine.Unload(box); n != 1 {
+		t.Fatalf("%d checkpoints are on disk alone", n)
+	}
+	_, ss = h.rollback(box, first.ID)
+	x = ss[x.id]
+	x.must("peek after a rollback from disk", s.peek)
+	x.must("check after a rollback from disk", s.check)
 }
 
 func playAll(t *testing.T, scenes []scene) {
-	h := newHost(t)
+	h := newKeeping(t)
 	for _, s := range scenes {
 		t.Run(s.name, func(t *testing.T) { h.play(t, s) })
 	}

@@ -181,7 +181,7 @@ time.sleep(0.1)
 // A stop interrupts every blocking call; none of them may come back for it, in
 // the live program or in a copy.
 func TestKindsOfWaits(t *testing.T) {
-	h := newHost(t)
+	h := newKeeping(t)
 	h.play(t, scene{
 		name:  "waits",
 		setup: waits,

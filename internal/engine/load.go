@@ -160,6 +160,9 @@ func (c *checkpoint) loadMemory(s *worker.Stored, snapshot string, zygotes map[i
 		}
 		runs[r.PID] = append(runs[r.PID], memory.Run{Start: r.Addr, End: r.Addr + r.Len, Data: pages[r.At : uint64(r.At)+r.Len]})
 	}
+	for _, g := range s.State.Guards {
+		runs[g.PID] = append(runs[g.PID], memory.Run{Start: g.Start, End: g.End, Guard: true})
+	}
 	type key struct {
 		pid   int
 		start uint64

@@ -38,8 +38,8 @@ func (z *Zygote) Windows(pid int) (out []Window) {
 }
 
 // Own calls f for the runs of pages of a process that are its own: there, and
-// not a file's, those that it shares with other processes as well. Addresses are
-// the process's. Runs come in no order and may touch.
+// not a file's, those that it shares with other processes as well. Guard pages
+// are not. Addresses are the process's, in ascending order.
 func (z *Zygote) Own(pid int, f func(start, end uint64)) error {
 	path := fmt.Sprintf("/proc/%d/pagemap", z.server.PID())
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -47,21 +47,41 @@ func (z *Zygote) Own(pid int, f func(start, end uint64)) error {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	defer unix.Close(fd)
+	var own []span
 	for _, l := range z.loans[pid] {
-		f(l.start, l.end)
+		own = append(own, l.span)
 	}
 	buf := make([]pagemap.Region, 1<<10)
 	for i := range z.vmas[pid] {
 		v := &z.vmas[pid][i]
 		at := z.layout.park(pid, v.Start)
 		for _, q := range []pagemap.Query{askPresent, askSwapped} {
-			e := pagemap.Scan(fd, at, at+v.Len(), q, buf, func(r pagemap.Region) { f(r.Start-at+v.Start, r.End-at+v.Start) })
+			e := pagemap.Scan(fd, at, at+v.Len(), q, buf, func(r pagemap.Region) {
+				own = append(own, span{r.Start - at + v.Start, r.End - at + v.Start})
+			})
 			if e != 0 {
 				return fmt.Errorf("look for the pages of process %d in its zygote: %w", pid, e)
 			}
 		}
 	}
+	var guards []span // reported like swapped pages
+	z.Guards(pid, func(start, end uint64) { guards = append(guards, span{start, end}) })
+	for _, s := range makeSpans(own).less(makeSpans(guards)) {
+		f(s.start, s.end)
+	}
 	return nil
+}
+
+// Guards calls f for the runs of guard pages of a process.
+func (z *Zygote) Guards(pid int, f func(start, end uint64)) {
+	for _, g := range z.guards[pid] {
+		for i := range z.vmas[pid] { // some have gone with their mapping
+			v := &z.vmas[pid][i]
+			if lo, hi := max(g.start, v.Start), min(g.end, v.End); lo < hi {
+				f(lo, hi)
+			}
+		}
+	}
 }
 
 // OpenMemory opens the zygote's memory, to be read at the addresses that

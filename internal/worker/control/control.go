@@ -91,6 +91,7 @@ type State struct {
 	Sessions  []Session
 	Shm       []ShmFile
 	Backings  []Backing
+	Guards    []Guard
 	Report    supervisor.Checkpoint
 }
 
@@ -109,6 +110,12 @@ type ShmFile struct {
 	Link     string   // of a symbolic link
 	Data     *os.File // of a regular file
 	First    string   // of another name of the same file
+}
+
+// Guard is a run of guard pages of a process (MADV_GUARD_INSTALL).
+type Guard struct {
+	PID        int
+	Start, End uint64
 }
 
 // Backing is the file of a private mapping that no path leads to.
