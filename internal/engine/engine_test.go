@@ -2,9 +2,13 @@ package engine_test
 
 import (
 	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/sandtree/sandtree/internal/engine"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
@@ -91,5 +95,21 @@ func TestEightForksAtOnce(t *testing.T) {
 	}
 	if got := p.ask("x", "= "); got != "5" {
 		t.Errorf("the origin has x = %s", got)
+	}
+}
+
+// A family whose files cannot be opened is an error, and leaves nothing.
+func TestFamilyWithoutFiles(t *testing.T) {
+	h := newHost(t)
+	cfg := h.cfg
+	cfg.Attach = "" // the host's engine has it
+	cfg.Layers = []string{filepath.Join(t.TempDir(), "none")}
+	e, err := engine.New(cfg, control.Events{}, slog.New(slog.DiscardHandler))
+	if err == nil {
+		_ = e.Close(background)
+		t.Fatal("a family without layers was made")
+	}
+	if !strings.Contains(err.Error(), "files") {
+		t.Error(err)
 	}
 }

@@ -73,10 +73,11 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 		return nil, err
 	}
 	defer unix.Close(userns)
-	f.store, err = overlay.Open(overlay.Config{Pool: cfg.Pool, Layers: cfg.Layers, UserNS: userns, Attach: cfg.Attach, Log: log})
+	store, err := overlay.Open(overlay.Config{Pool: cfg.Pool, Layers: cfg.Layers, UserNS: userns, Attach: cfg.Attach, Log: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the family's files: %w", err)
 	}
+	f.store = store // after the error: no store in an interface is not nil
 	return f, nil
 }
 

@@ -117,6 +117,8 @@ func newHost(t testing.TB, change ...func(*control.Config)) *host {
 	dir := t.TempDir()
 	mount := filepath.Join(dir, "pool")
 	check(t, os.Mkdir(mount, 0o755))
+	attach := filepath.Join(dir, "attach") // for kernels before Linux 6.15
+	check(t, os.Mkdir(attach, 0o755))
 	h := &host{t: t, ended: make(chan control.Session, 1000), failed: make(chan control.CheckpointFailed, 100)}
 	h.openPool(dir, mount)
 	t.Cleanup(func() { check(t, h.pool.Destroy()) })
@@ -134,6 +136,7 @@ func newHost(t testing.TB, change ...func(*control.Config)) *host {
 	})
 	h.cfg = control.Config{
 		Family: "family", Pool: mount, Layers: []string{lower}, CgroupParent: name, CgroupFamily: "family", IDBase: idBase,
+		Attach: attach,
 	}
 	for _, f := range change {
 		f(&h.cfg)
