@@ -90,7 +90,7 @@ func (w *workshop) listenTCP(file int, s *image.Socket) error {
 	return nil
 }
 
-// end is one of a connection that is made.
+// tcpEnd is one of a connection that is made.
 type tcpEnd struct {
 	fd            int
 	socket        *image.Socket
@@ -370,7 +370,8 @@ func (w *workshop) refuseTCP(file int, s *image.Socket) error {
 // waitTCP connects those again whose connections wait to be accepted.
 func (w *workshop) waitTCP(file int, s *image.Socket) error {
 	for _, at := range s.Waiting {
-		fd, own := -1, []byte(nil)
+		var fd int
+		var own []byte
 		if at >= 0 {
 			fd, own = w.fd[at], w.files[at].Socket.Local
 		} else {
