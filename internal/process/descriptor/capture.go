@@ -161,6 +161,9 @@ func (c *Capturer) examine() error {
 			return err
 		}
 	}
+	if err := c.examineWaiting(); err != nil {
+		return err
+	}
 	if err := c.examineLocks(); err != nil {
 		return err
 	}

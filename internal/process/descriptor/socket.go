@@ -143,6 +143,31 @@ func (socket) read(c *Capturer, d *description) error {
 	return c.socketError(d, familyOf(d.socket).read(c, d))
 }
 
+// examineWaiting refuses connections whose other end was found nowhere, neither
+// in a process nor among those that a listening socket has still to accept.
+func (c *Capturer) examineWaiting() error {
+	waiting := map[int]bool{}
+	for i := range c.descriptions {
+		if s := c.descriptions[i].socket; s != nil {
+			for _, at := range s.Waiting {
+				waiting[at] = true
+			}
+		}
+	}
+	for i := range c.descriptions {
+		d := &c.descriptions[i]
+		s := d.socket
+		if s == nil || waiting[i] || s.Peer >= 0 || s.PeerGone {
+			continue
+		}
+		connected := s.TCP != nil && s.State != stateListen && s.State != stateClose
+		if connected || s.Unix != nil && s.Unix.Role == image.UnixClient {
+			return c.refuse(d, "a socket whose connection nobody in the sandbox can accept", "close it")
+		}
+	}
+	return nil
+}
+
 // open is not called: sockets are made by processes, see [Opened.MakeSockets].
 func (socket) open(*Opened, *image.File) (int, error) { return -1, nil }
 
