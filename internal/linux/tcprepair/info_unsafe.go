@@ -16,6 +16,8 @@ type Info struct {
 	Advertised uint32
 	// Waiting and Backlog are a listening socket's.
 	Waiting, Backlog int
+	// Quiet is how long ago the last acknowledgement came, in milliseconds.
+	Quiet uint32
 	// RoundTrip is 0 if the connection never came about.
 	RoundTrip uint32
 	// SendWindow and ReceiveWindow are known if HasWindows (6.2).
@@ -41,7 +43,7 @@ func Get(fd int) (Info, error) {
 			SendScale: b[6] & 15, ReceiveScale: b[6] >> 4,
 		},
 		Waiting: int(word(24)), Backlog: int(word(28)),
-		RoundTrip: word(68), Advertised: word(84),
+		Quiet: word(56), RoundTrip: word(68), Advertised: word(84),
 		SendWindow: word(sendWindow), ReceiveWindow: word(receiveWindow), HasWindows: n >= receiveWindow+4,
 	}, nil
 }

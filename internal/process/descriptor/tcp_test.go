@@ -49,7 +49,7 @@ put(s, 68)
 c = connect(("127.0.0.1", 8080)); s = so(50).accept()[0]; c.close(); s.recv(1); s.shutdown(S.SHUT_WR); put(s, 69)
 c = S.socket(); c.setblocking(False); c.connect_ex(("127.0.0.1", 1)); put(c, 70)
 # waiting: two clients
-put(connect(("127.0.0.1", 8080), own=("127.0.0.1", 41000)), 65); put(connect(("::1", 8081), S.AF_INET6), 66)
+put(connect(("127.0.0.1", 8080), own=("127.0.0.1", 41000)), 65); time.sleep(0.02); put(connect(("127.0.0.1", 8080)), 74); time.sleep(0.02); put(connect(("127.0.0.1", 8080)), 75); put(connect(("::1", 8081), S.AF_INET6), 66)
 # waiting, and closed by the client
 put(listen(("127.0.0.1", 8090)), 73); connect(("127.0.0.1", 8090)).close()
 # bound, not bound
@@ -124,12 +124,12 @@ func checkTCP(t *testing.T, v *restored, total int) {
 	expectRead(t, v.fd(63), "four")
 	exchange(t, v.fd(63), v.fd(64))
 	exchange(t, v.fd(61), v.fd(62))
-	for l, c := range map[int]int{50: 65, 60: 66} {
-		got, err := acceptFrom(v.fd(l))
+	for _, w := range [][2]int{{50, 65}, {50, 74}, {50, 75}, {60, 66}} {
+		got, err := acceptFrom(v.fd(w[0]))
 		if err != nil {
 			t.Fatal(err)
 		}
-		exchange(t, v.fd(c), got)
+		exchange(t, v.fd(w[1]), got)
 		_ = unix.Close(got)
 	}
 	if got, err := acceptFrom(v.fd(73)); err != nil {

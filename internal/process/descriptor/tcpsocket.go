@@ -1,6 +1,7 @@
 package descriptor
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -185,6 +186,24 @@ func (tcpFamily) waiting(c *Capturer, d *description, n int) error {
 			c.queued = append(c.queued, i)
 		}
 	}
+	return c.orderWaiting(d.socket.Waiting)
+}
+
+// orderWaiting puts clients whose connections wait into the order in which they
+// have connected, as far as milliseconds tell.
+func (c *Capturer) orderWaiting(clients []int) error {
+	since := map[int]uint32{}
+	for _, at := range clients {
+		if at < 0 {
+			continue
+		}
+		i, err := tcprepair.Get(c.descriptions[at].fd)
+		if err != nil {
+			return err
+		}
+		since[at] = i.Quiet
+	}
+	slices.SortStableFunc(clients, func(a, b int) int { return cmp.Compare(since[b], since[a]) })
 	return nil
 }
 
