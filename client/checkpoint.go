@@ -80,6 +80,14 @@ func (s *Sandbox) Checkpoint(ctx context.Context, name string) (*Checkpoint, err
 
 // CheckpointWith takes a checkpoint.
 func (s *Sandbox) CheckpointWith(ctx context.Context, o CheckpointOptions) (*Checkpoint, error) {
+	m, err := s.createCheckpoint(ctx, o, false)
+	if err != nil {
+		return nil, err
+	}
+	return s.c.checkpoint(m.GetCheckpoint()), nil
+}
+
+func (s *Sandbox) createCheckpoint(ctx context.Context, o CheckpointOptions, explain bool) (*sandtreev1.CreateCheckpointResponse, error) {
 	keep := sandtreev1.Keep_KEEP_UNSPECIFIED
 	switch {
 	case o.Durable && o.NotDurable:
@@ -90,12 +98,42 @@ func (s *Sandbox) CheckpointWith(ctx context.Context, o CheckpointOptions) (*Che
 		keep = sandtreev1.Keep_KEEP_NO
 	}
 	r, err := s.c.checkpoints.Create(ctx, connect.NewRequest(&sandtreev1.CreateCheckpointRequest{
-		Sandbox: s.ID, Name: o.Name, Async: o.Async, Keep: keep,
+		Sandbox: s.ID, Name: o.Name, Async: o.Async, Keep: keep, Explain: explain,
 	}))
 	if err != nil {
 		return nil, wrap(err)
 	}
-	return s.c.checkpoint(r.Msg.GetCheckpoint()), nil
+	return r.Msg, nil
+}
+
+// CapturedItem is a part of what a checkpoint holds.
+type CapturedItem struct {
+	// Process has it, by its number inside; 0: it is the whole sandbox's.
+	Process int64  `json:"process"`
+	Command string `json:"command,omitempty"`
+	// Kind is what it is ("memory", "threads", "pipe", …), What says more: a
+	// descriptor's number and path.
+	Kind  string `json:"kind"`
+	What  string `json:"what,omitempty"`
+	Count int64  `json:"count"`
+	// Bytes were copied for it. What is shared stands where it is met first.
+	Bytes int64 `json:"bytes"`
+}
+
+// ExplainedCheckpoint takes a checkpoint, as [Sandbox.CheckpointWith] does, and
+// lists everything that it holds.
+func (s *Sandbox) ExplainedCheckpoint(ctx context.Context, o CheckpointOptions) (*Checkpoint, []CapturedItem, error) {
+	m, err := s.createCheckpoint(ctx, o, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	items := make([]CapturedItem, 0, len(m.GetItems()))
+	for _, i := range m.GetItems() {
+		items = append(items, CapturedItem{
+			Process: i.GetProcess(), Command: i.GetCommand(), Kind: i.GetKind(), What: i.GetWhat(), Count: i.GetCount(), Bytes: i.GetBytes(),
+		})
+	}
+	return s.c.checkpoint(m.GetCheckpoint()), items, nil
 }
 
 // RemoveCheckpoint deletes a checkpoint, named by id or name.

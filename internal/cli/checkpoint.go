@@ -15,6 +15,7 @@ import (
 func (inv *invocation) checkpointCmd() *cobra.Command {
 	var o client.CheckpointOptions
 	var standby int
+	var explain bool
 	cmd := &cobra.Command{
 		Use:   "checkpoint SANDBOX",
 		Short: "Keep the state of a sandbox: files and processes",
@@ -24,15 +25,28 @@ below the one it stands on.
 
 In the background it becomes durable: it then outlives the daemon and the machine. With
 --durable the command returns when that is so; --no-durable leaves it in memory alone.
-With --async it returns as soon as the processes run again.`,
+With --async it returns as soon as the processes run again.
+
+With --explain everything that the checkpoint holds is listed, by process and kind, with
+the bytes that were copied for it and the time that each stage took. What belongs to the
+whole sandbox comes first.`,
 		Example: `  sandtree checkpoint try --name before-upgrade
   sandtree checkpoint --async try
   sandtree checkpoint --durable try --name release
+  sandtree checkpoint --explain try
   sandtree checkpoint rm try before-upgrade`,
 		Args:              exactly(1),
 		ValidArgsFunction: inv.completeSandbox,
 		RunE: inv.withDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			cp, err := c.SandboxHandle(args[0]).CheckpointWith(ctx, o)
+			sb := c.SandboxHandle(args[0])
+			take := func() (*client.Checkpoint, []client.CapturedItem, error) {
+				if explain {
+					return sb.ExplainedCheckpoint(ctx, o)
+				}
+				cp, err := sb.CheckpointWith(ctx, o)
+				return cp, nil, err
+			}
+			cp, items, err := take()
 			if err != nil {
 				return err
 			}
@@ -40,6 +54,9 @@ With --async it returns as soon as the processes run again.`,
 				if err := cp.Standby(ctx, standby); err != nil {
 					return err
 				}
+			}
+			if explain {
+				return inv.show(explained{&cp.CheckpointInfo, items}, func(w io.Writer) { writeExplained(w, cp, items) })
 			}
 			return inv.show(cp, func(w io.Writer) {
 				fmt.Fprintf(w, "%s  frozen %s, %s of memory\n", cp.ID, formatNS(cp.FrozenNS), formatBytes(cp.DirtyBytes))
@@ -53,6 +70,7 @@ With --async it returns as soon as the processes run again.`,
 	f.BoolVar(&o.NotDurable, "no-durable", false, "do not make it durable")
 	cmd.MarkFlagsMutuallyExclusive("durable", "no-durable")
 	cmd.MarkFlagsMutuallyExclusive("durable", "async")
+	f.BoolVar(&explain, "explain", false, "list everything that it holds")
 	f.IntVar(&standby, "standby", 0, "keep so many bodies of it ready, for rollbacks and forks to come")
 	cmd.AddCommand(inv.checkpointRmCmd(), inv.checkpointStandbyCmd(), inv.checkpointWaitCmd(), inv.checkpointVerifyCmd())
 	return cmd

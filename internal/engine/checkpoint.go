@@ -39,34 +39,40 @@ func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (con
 	case r.Keep && e.keeper.on:
 		e.keeper.admit(b)
 	}
-	c, err := e.begin(b, r)
+	c, items, err := e.begin(b, r)
 	if err == nil && !r.Async {
 		err = c.await()
 	}
 	if err != nil {
 		return control.Checkpoint{}, fault.New(fault.KindOf(err), "checkpoint sandbox %s: %w", b.id, err)
 	}
-	return e.report(b, r.Checkpoint)
+	out, err := e.report(b, r.Checkpoint)
+	out.Items = items
+	return out, err
 }
 
 // begin does what a checkpoint does up to the resume, and puts it into the tree.
-// The rest is under way when it returns.
-func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, error) {
+// The rest is under way when it returns. It lists the items if that is asked.
+func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, []control.Item, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o, err := b.live()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := b.tree.Check(r.Checkpoint, r.Name); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o.finishing.slots <- struct{}{} // given back when it is finished
 	c, f, err := e.checkpoint(b, o, r.Checkpoint, false)
 	if err != nil {
 		<-o.finishing.slots
 		e.tend(b, o)
-		return nil, err
+		return nil, nil, err
+	}
+	var items []control.Item
+	if r.Explain {
+		items = explain(c, f.capture)
 	}
 	f.async, f.keep = r.Async, r.Keep && e.keeper.on
 	c.report.ID, c.report.Name = r.Checkpoint, r.Name
@@ -77,7 +83,7 @@ func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, error)
 	if err != nil {
 		f.drop()
 		<-o.finishing.slots
-		return nil, err
+		return nil, nil, err
 	}
 	o.since = c.id
 	f.queue()
@@ -89,7 +95,7 @@ func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, error)
 		defer release()
 		e.finish(b, f)
 	})
-	return c, nil
+	return c, items, nil
 }
 
 // tend lets go of threads that a stop which failed has told to stop, and that

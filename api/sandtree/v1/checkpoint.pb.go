@@ -406,8 +406,10 @@ type CreateCheckpointRequest struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// async returns when the processes run again. If what follows fails, the
 	// checkpoint is gone.
-	Async         bool `protobuf:"varint,10,opt,name=async,proto3" json:"async,omitempty"`
-	Keep          Keep `protobuf:"varint,11,opt,name=keep,proto3,enum=sandtree.v1.Keep" json:"keep,omitempty"`
+	Async bool `protobuf:"varint,10,opt,name=async,proto3" json:"async,omitempty"`
+	Keep  Keep `protobuf:"varint,11,opt,name=keep,proto3,enum=sandtree.v1.Keep" json:"keep,omitempty"`
+	// explain asks for the items.
+	Explain       bool `protobuf:"varint,12,opt,name=explain,proto3" json:"explain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -470,9 +472,18 @@ func (x *CreateCheckpointRequest) GetKeep() Keep {
 	return Keep_KEEP_UNSPECIFIED
 }
 
+func (x *CreateCheckpointRequest) GetExplain() bool {
+	if x != nil {
+		return x.Explain
+	}
+	return false
+}
+
 type CreateCheckpointResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Checkpoint    *Checkpoint            `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoint *Checkpoint            `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// items are everything that the checkpoint holds, if that was asked.
+	Items         []*CapturedItem `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -514,6 +525,102 @@ func (x *CreateCheckpointResponse) GetCheckpoint() *Checkpoint {
 	return nil
 }
 
+func (x *CreateCheckpointResponse) GetItems() []*CapturedItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// CapturedItem is a part of what a checkpoint holds.
+type CapturedItem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// process has it, by its number inside; 0: it is the whole sandbox's.
+	Process int64  `protobuf:"varint,1,opt,name=process,proto3" json:"process,omitempty"`
+	Command string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// kind is what it is: "memory", "threads", "pipe", "memfd", …
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// what says more: a descriptor's number and path, an object's number.
+	What  string `protobuf:"bytes,4,opt,name=what,proto3" json:"what,omitempty"`
+	Count int64  `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
+	// bytes were copied for it; what is shared stands where it is met first.
+	Bytes         int64 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CapturedItem) Reset() {
+	*x = CapturedItem{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CapturedItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CapturedItem) ProtoMessage() {}
+
+func (x *CapturedItem) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CapturedItem.ProtoReflect.Descriptor instead.
+func (*CapturedItem) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CapturedItem) GetProcess() int64 {
+	if x != nil {
+		return x.Process
+	}
+	return 0
+}
+
+func (x *CapturedItem) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *CapturedItem) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *CapturedItem) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *CapturedItem) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *CapturedItem) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type WaitCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// sandbox may be empty if checkpoint is an id.
@@ -527,7 +634,7 @@ type WaitCheckpointRequest struct {
 
 func (x *WaitCheckpointRequest) Reset() {
 	*x = WaitCheckpointRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[3]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +646,7 @@ func (x *WaitCheckpointRequest) String() string {
 func (*WaitCheckpointRequest) ProtoMessage() {}
 
 func (x *WaitCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[3]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +659,7 @@ func (x *WaitCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*WaitCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{3}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WaitCheckpointRequest) GetSandbox() string {
@@ -585,7 +692,7 @@ type WaitCheckpointResponse struct {
 
 func (x *WaitCheckpointResponse) Reset() {
 	*x = WaitCheckpointResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[4]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +704,7 @@ func (x *WaitCheckpointResponse) String() string {
 func (*WaitCheckpointResponse) ProtoMessage() {}
 
 func (x *WaitCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[4]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +717,7 @@ func (x *WaitCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*WaitCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{4}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WaitCheckpointResponse) GetCheckpoint() *Checkpoint {
@@ -632,7 +739,7 @@ type VerifyCheckpointRequest struct {
 
 func (x *VerifyCheckpointRequest) Reset() {
 	*x = VerifyCheckpointRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[5]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +751,7 @@ func (x *VerifyCheckpointRequest) String() string {
 func (*VerifyCheckpointRequest) ProtoMessage() {}
 
 func (x *VerifyCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[5]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +764,7 @@ func (x *VerifyCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*VerifyCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{5}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *VerifyCheckpointRequest) GetSandbox() string {
@@ -685,7 +792,7 @@ type VerifyCheckpointResponse struct {
 
 func (x *VerifyCheckpointResponse) Reset() {
 	*x = VerifyCheckpointResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[6]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +804,7 @@ func (x *VerifyCheckpointResponse) String() string {
 func (*VerifyCheckpointResponse) ProtoMessage() {}
 
 func (x *VerifyCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[6]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +817,7 @@ func (x *VerifyCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*VerifyCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{6}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *VerifyCheckpointResponse) GetProblems() []*VerifyCheckpointResponse_Problem {
@@ -738,7 +845,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[7]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +857,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[7]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +870,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{7}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExportRequest) GetSource() string {
@@ -782,7 +889,7 @@ type ExportResponse struct {
 
 func (x *ExportResponse) Reset() {
 	*x = ExportResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[8]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +901,7 @@ func (x *ExportResponse) String() string {
 func (*ExportResponse) ProtoMessage() {}
 
 func (x *ExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[8]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +914,7 @@ func (x *ExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
 func (*ExportResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{8}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExportResponse) GetData() []byte {
@@ -828,7 +935,7 @@ type ImportOpen struct {
 
 func (x *ImportOpen) Reset() {
 	*x = ImportOpen{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[9]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +947,7 @@ func (x *ImportOpen) String() string {
 func (*ImportOpen) ProtoMessage() {}
 
 func (x *ImportOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[9]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +960,7 @@ func (x *ImportOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportOpen.ProtoReflect.Descriptor instead.
 func (*ImportOpen) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{9}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ImportOpen) GetTemplate() string {
@@ -883,7 +990,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +1002,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[10]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1015,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{10}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ImportRequest) GetMessage() isImportRequest_Message {
@@ -962,7 +1069,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1081,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[11]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1094,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{11}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ImportResponse) GetSandbox() *Sandbox {
@@ -1015,7 +1122,7 @@ type RemoveCheckpointRequest struct {
 
 func (x *RemoveCheckpointRequest) Reset() {
 	*x = RemoveCheckpointRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1134,7 @@ func (x *RemoveCheckpointRequest) String() string {
 func (*RemoveCheckpointRequest) ProtoMessage() {}
 
 func (x *RemoveCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[12]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1147,7 @@ func (x *RemoveCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*RemoveCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{12}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RemoveCheckpointRequest) GetSandbox() string {
@@ -1066,7 +1173,7 @@ type RemoveCheckpointResponse struct {
 
 func (x *RemoveCheckpointResponse) Reset() {
 	*x = RemoveCheckpointResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1185,7 @@ func (x *RemoveCheckpointResponse) String() string {
 func (*RemoveCheckpointResponse) ProtoMessage() {}
 
 func (x *RemoveCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[13]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1198,7 @@ func (x *RemoveCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*RemoveCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{13}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RemoveCheckpointResponse) GetId() string {
@@ -1111,7 +1218,7 @@ type TreeRequest struct {
 
 func (x *TreeRequest) Reset() {
 	*x = TreeRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1230,7 @@ func (x *TreeRequest) String() string {
 func (*TreeRequest) ProtoMessage() {}
 
 func (x *TreeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[14]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1243,7 @@ func (x *TreeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeRequest.ProtoReflect.Descriptor instead.
 func (*TreeRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{14}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TreeRequest) GetSandbox() string {
@@ -1159,7 +1266,7 @@ type Tree struct {
 
 func (x *Tree) Reset() {
 	*x = Tree{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1278,7 @@ func (x *Tree) String() string {
 func (*Tree) ProtoMessage() {}
 
 func (x *Tree) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[15]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1291,7 @@ func (x *Tree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tree.ProtoReflect.Descriptor instead.
 func (*Tree) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{15}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Tree) GetSandbox() string {
@@ -1224,7 +1331,7 @@ type TreeResponse struct {
 
 func (x *TreeResponse) Reset() {
 	*x = TreeResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1343,7 @@ func (x *TreeResponse) String() string {
 func (*TreeResponse) ProtoMessage() {}
 
 func (x *TreeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[16]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1356,7 @@ func (x *TreeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeResponse.ProtoReflect.Descriptor instead.
 func (*TreeResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{16}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TreeResponse) GetTrees() []*Tree {
@@ -1269,7 +1376,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[17]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1388,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[17]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1401,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{17}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RollbackRequest) GetSandbox() string {
@@ -1323,7 +1430,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[18]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1442,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[18]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1455,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{18}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RollbackResponse) GetSandbox() *Sandbox {
@@ -1392,7 +1499,7 @@ type StandbyRequest struct {
 
 func (x *StandbyRequest) Reset() {
 	*x = StandbyRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[19]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1404,7 +1511,7 @@ func (x *StandbyRequest) String() string {
 func (*StandbyRequest) ProtoMessage() {}
 
 func (x *StandbyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[19]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1417,7 +1524,7 @@ func (x *StandbyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandbyRequest.ProtoReflect.Descriptor instead.
 func (*StandbyRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{19}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StandbyRequest) GetSandbox() string {
@@ -1450,7 +1557,7 @@ type StandbyResponse struct {
 
 func (x *StandbyResponse) Reset() {
 	*x = StandbyResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[20]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1569,7 @@ func (x *StandbyResponse) String() string {
 func (*StandbyResponse) ProtoMessage() {}
 
 func (x *StandbyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[20]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1582,7 @@ func (x *StandbyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandbyResponse.ProtoReflect.Descriptor instead.
 func (*StandbyResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{20}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StandbyResponse) GetCheckpoint() string {
@@ -1501,7 +1608,7 @@ type ForkRequest struct {
 
 func (x *ForkRequest) Reset() {
 	*x = ForkRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[21]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1620,7 @@ func (x *ForkRequest) String() string {
 func (*ForkRequest) ProtoMessage() {}
 
 func (x *ForkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[21]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1633,7 @@ func (x *ForkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkRequest.ProtoReflect.Descriptor instead.
 func (*ForkRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{21}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ForkRequest) GetSource() string {
@@ -1563,7 +1670,7 @@ type ForkResponse struct {
 
 func (x *ForkResponse) Reset() {
 	*x = ForkResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[22]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1682,7 @@ func (x *ForkResponse) String() string {
 func (*ForkResponse) ProtoMessage() {}
 
 func (x *ForkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[22]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1695,7 @@ func (x *ForkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkResponse.ProtoReflect.Descriptor instead.
 func (*ForkResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{22}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForkResponse) GetCheckpoint() *Checkpoint {
@@ -1626,7 +1733,7 @@ type DiffRequest struct {
 
 func (x *DiffRequest) Reset() {
 	*x = DiffRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1745,7 @@ func (x *DiffRequest) String() string {
 func (*DiffRequest) ProtoMessage() {}
 
 func (x *DiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1758,7 @@ func (x *DiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
 func (*DiffRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{23}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DiffRequest) GetFrom() string {
@@ -1685,7 +1792,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1804,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1817,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{24}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Change) GetPath() string {
@@ -1736,7 +1843,7 @@ type DiffResponse struct {
 
 func (x *DiffResponse) Reset() {
 	*x = DiffResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1855,7 @@ func (x *DiffResponse) String() string {
 func (*DiffResponse) ProtoMessage() {}
 
 func (x *DiffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1868,7 @@ func (x *DiffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffResponse.ProtoReflect.Descriptor instead.
 func (*DiffResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{25}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DiffResponse) GetChanges() []*Change {
@@ -1781,7 +1888,7 @@ type VerifyCheckpointResponse_Problem struct {
 
 func (x *VerifyCheckpointResponse_Problem) Reset() {
 	*x = VerifyCheckpointResponse_Problem{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[27]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1900,7 @@ func (x *VerifyCheckpointResponse_Problem) String() string {
 func (*VerifyCheckpointResponse_Problem) ProtoMessage() {}
 
 func (x *VerifyCheckpointResponse_Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[27]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1913,7 @@ func (x *VerifyCheckpointResponse_Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyCheckpointResponse_Problem.ProtoReflect.Descriptor instead.
 func (*VerifyCheckpointResponse_Problem) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{6, 0}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{7, 0}
 }
 
 func (x *VerifyCheckpointResponse_Problem) GetCheckpoint() string {
@@ -1850,17 +1957,26 @@ const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\rdurable_bytes\x18\x17 \x01(\x03R\fdurableBytes\x1a:\n" +
 	"\fStageNsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x84\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x9e\x01\n" +
 	"\x17CreateCheckpointRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05async\x18\n" +
 	" \x01(\bR\x05async\x12%\n" +
-	"\x04keep\x18\v \x01(\x0e2\x11.sandtree.v1.KeepR\x04keep\"S\n" +
+	"\x04keep\x18\v \x01(\x0e2\x11.sandtree.v1.KeepR\x04keep\x12\x18\n" +
+	"\aexplain\x18\f \x01(\bR\aexplain\"\x84\x01\n" +
 	"\x18CreateCheckpointResponse\x127\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x17.sandtree.v1.CheckpointR\n" +
-	"checkpoint\"k\n" +
+	"checkpoint\x12/\n" +
+	"\x05items\x18\x02 \x03(\v2\x19.sandtree.v1.CapturedItemR\x05items\"\x96\x01\n" +
+	"\fCapturedItem\x12\x18\n" +
+	"\aprocess\x18\x01 \x01(\x03R\aprocess\x12\x18\n" +
+	"\acommand\x18\x02 \x01(\tR\acommand\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04what\x18\x04 \x01(\tR\x04what\x12\x14\n" +
+	"\x05count\x18\x05 \x01(\x03R\x05count\x12\x14\n" +
+	"\x05bytes\x18\x06 \x01(\x03R\x05bytes\"k\n" +
 	"\x15WaitCheckpointRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1e\n" +
 	"\n" +
@@ -2009,7 +2125,7 @@ func file_sandtree_v1_checkpoint_proto_rawDescGZIP() []byte {
 }
 
 var file_sandtree_v1_checkpoint_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_sandtree_v1_checkpoint_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_sandtree_v1_checkpoint_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_sandtree_v1_checkpoint_proto_goTypes = []any{
 	(CheckpointMemory)(0),                    // 0: sandtree.v1.CheckpointMemory
 	(Durability)(0),                          // 1: sandtree.v1.Durability
@@ -2018,82 +2134,84 @@ var file_sandtree_v1_checkpoint_proto_goTypes = []any{
 	(*Checkpoint)(nil),                       // 4: sandtree.v1.Checkpoint
 	(*CreateCheckpointRequest)(nil),          // 5: sandtree.v1.CreateCheckpointRequest
 	(*CreateCheckpointResponse)(nil),         // 6: sandtree.v1.CreateCheckpointResponse
-	(*WaitCheckpointRequest)(nil),            // 7: sandtree.v1.WaitCheckpointRequest
-	(*WaitCheckpointResponse)(nil),           // 8: sandtree.v1.WaitCheckpointResponse
-	(*VerifyCheckpointRequest)(nil),          // 9: sandtree.v1.VerifyCheckpointRequest
-	(*VerifyCheckpointResponse)(nil),         // 10: sandtree.v1.VerifyCheckpointResponse
-	(*ExportRequest)(nil),                    // 11: sandtree.v1.ExportRequest
-	(*ExportResponse)(nil),                   // 12: sandtree.v1.ExportResponse
-	(*ImportOpen)(nil),                       // 13: sandtree.v1.ImportOpen
-	(*ImportRequest)(nil),                    // 14: sandtree.v1.ImportRequest
-	(*ImportResponse)(nil),                   // 15: sandtree.v1.ImportResponse
-	(*RemoveCheckpointRequest)(nil),          // 16: sandtree.v1.RemoveCheckpointRequest
-	(*RemoveCheckpointResponse)(nil),         // 17: sandtree.v1.RemoveCheckpointResponse
-	(*TreeRequest)(nil),                      // 18: sandtree.v1.TreeRequest
-	(*Tree)(nil),                             // 19: sandtree.v1.Tree
-	(*TreeResponse)(nil),                     // 20: sandtree.v1.TreeResponse
-	(*RollbackRequest)(nil),                  // 21: sandtree.v1.RollbackRequest
-	(*RollbackResponse)(nil),                 // 22: sandtree.v1.RollbackResponse
-	(*StandbyRequest)(nil),                   // 23: sandtree.v1.StandbyRequest
-	(*StandbyResponse)(nil),                  // 24: sandtree.v1.StandbyResponse
-	(*ForkRequest)(nil),                      // 25: sandtree.v1.ForkRequest
-	(*ForkResponse)(nil),                     // 26: sandtree.v1.ForkResponse
-	(*DiffRequest)(nil),                      // 27: sandtree.v1.DiffRequest
-	(*Change)(nil),                           // 28: sandtree.v1.Change
-	(*DiffResponse)(nil),                     // 29: sandtree.v1.DiffResponse
-	nil,                                      // 30: sandtree.v1.Checkpoint.StageNsEntry
-	(*VerifyCheckpointResponse_Problem)(nil), // 31: sandtree.v1.VerifyCheckpointResponse.Problem
-	nil,                                      // 32: sandtree.v1.RollbackResponse.StageNsEntry
-	(*timestamppb.Timestamp)(nil),            // 33: google.protobuf.Timestamp
-	(*Sandbox)(nil),                          // 34: sandtree.v1.Sandbox
+	(*CapturedItem)(nil),                     // 7: sandtree.v1.CapturedItem
+	(*WaitCheckpointRequest)(nil),            // 8: sandtree.v1.WaitCheckpointRequest
+	(*WaitCheckpointResponse)(nil),           // 9: sandtree.v1.WaitCheckpointResponse
+	(*VerifyCheckpointRequest)(nil),          // 10: sandtree.v1.VerifyCheckpointRequest
+	(*VerifyCheckpointResponse)(nil),         // 11: sandtree.v1.VerifyCheckpointResponse
+	(*ExportRequest)(nil),                    // 12: sandtree.v1.ExportRequest
+	(*ExportResponse)(nil),                   // 13: sandtree.v1.ExportResponse
+	(*ImportOpen)(nil),                       // 14: sandtree.v1.ImportOpen
+	(*ImportRequest)(nil),                    // 15: sandtree.v1.ImportRequest
+	(*ImportResponse)(nil),                   // 16: sandtree.v1.ImportResponse
+	(*RemoveCheckpointRequest)(nil),          // 17: sandtree.v1.RemoveCheckpointRequest
+	(*RemoveCheckpointResponse)(nil),         // 18: sandtree.v1.RemoveCheckpointResponse
+	(*TreeRequest)(nil),                      // 19: sandtree.v1.TreeRequest
+	(*Tree)(nil),                             // 20: sandtree.v1.Tree
+	(*TreeResponse)(nil),                     // 21: sandtree.v1.TreeResponse
+	(*RollbackRequest)(nil),                  // 22: sandtree.v1.RollbackRequest
+	(*RollbackResponse)(nil),                 // 23: sandtree.v1.RollbackResponse
+	(*StandbyRequest)(nil),                   // 24: sandtree.v1.StandbyRequest
+	(*StandbyResponse)(nil),                  // 25: sandtree.v1.StandbyResponse
+	(*ForkRequest)(nil),                      // 26: sandtree.v1.ForkRequest
+	(*ForkResponse)(nil),                     // 27: sandtree.v1.ForkResponse
+	(*DiffRequest)(nil),                      // 28: sandtree.v1.DiffRequest
+	(*Change)(nil),                           // 29: sandtree.v1.Change
+	(*DiffResponse)(nil),                     // 30: sandtree.v1.DiffResponse
+	nil,                                      // 31: sandtree.v1.Checkpoint.StageNsEntry
+	(*VerifyCheckpointResponse_Problem)(nil), // 32: sandtree.v1.VerifyCheckpointResponse.Problem
+	nil,                                      // 33: sandtree.v1.RollbackResponse.StageNsEntry
+	(*timestamppb.Timestamp)(nil),            // 34: google.protobuf.Timestamp
+	(*Sandbox)(nil),                          // 35: sandtree.v1.Sandbox
 }
 var file_sandtree_v1_checkpoint_proto_depIdxs = []int32{
-	33, // 0: sandtree.v1.Checkpoint.created:type_name -> google.protobuf.Timestamp
-	30, // 1: sandtree.v1.Checkpoint.stage_ns:type_name -> sandtree.v1.Checkpoint.StageNsEntry
+	34, // 0: sandtree.v1.Checkpoint.created:type_name -> google.protobuf.Timestamp
+	31, // 1: sandtree.v1.Checkpoint.stage_ns:type_name -> sandtree.v1.Checkpoint.StageNsEntry
 	0,  // 2: sandtree.v1.Checkpoint.memory:type_name -> sandtree.v1.CheckpointMemory
 	1,  // 3: sandtree.v1.Checkpoint.durable:type_name -> sandtree.v1.Durability
 	2,  // 4: sandtree.v1.CreateCheckpointRequest.keep:type_name -> sandtree.v1.Keep
 	4,  // 5: sandtree.v1.CreateCheckpointResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
-	4,  // 6: sandtree.v1.WaitCheckpointResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
-	31, // 7: sandtree.v1.VerifyCheckpointResponse.problems:type_name -> sandtree.v1.VerifyCheckpointResponse.Problem
-	13, // 8: sandtree.v1.ImportRequest.open:type_name -> sandtree.v1.ImportOpen
-	34, // 9: sandtree.v1.ImportResponse.sandbox:type_name -> sandtree.v1.Sandbox
-	19, // 10: sandtree.v1.ImportResponse.tree:type_name -> sandtree.v1.Tree
-	4,  // 11: sandtree.v1.Tree.checkpoints:type_name -> sandtree.v1.Checkpoint
-	19, // 12: sandtree.v1.TreeResponse.trees:type_name -> sandtree.v1.Tree
-	34, // 13: sandtree.v1.RollbackResponse.sandbox:type_name -> sandtree.v1.Sandbox
-	32, // 14: sandtree.v1.RollbackResponse.stage_ns:type_name -> sandtree.v1.RollbackResponse.StageNsEntry
-	4,  // 15: sandtree.v1.ForkResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
-	34, // 16: sandtree.v1.ForkResponse.sandboxes:type_name -> sandtree.v1.Sandbox
-	3,  // 17: sandtree.v1.Change.kind:type_name -> sandtree.v1.ChangeKind
-	28, // 18: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
-	5,  // 19: sandtree.v1.Checkpoints.Create:input_type -> sandtree.v1.CreateCheckpointRequest
-	7,  // 20: sandtree.v1.Checkpoints.Wait:input_type -> sandtree.v1.WaitCheckpointRequest
-	9,  // 21: sandtree.v1.Checkpoints.Verify:input_type -> sandtree.v1.VerifyCheckpointRequest
-	11, // 22: sandtree.v1.Checkpoints.Export:input_type -> sandtree.v1.ExportRequest
-	14, // 23: sandtree.v1.Checkpoints.Import:input_type -> sandtree.v1.ImportRequest
-	16, // 24: sandtree.v1.Checkpoints.Remove:input_type -> sandtree.v1.RemoveCheckpointRequest
-	18, // 25: sandtree.v1.Checkpoints.Tree:input_type -> sandtree.v1.TreeRequest
-	21, // 26: sandtree.v1.Checkpoints.Rollback:input_type -> sandtree.v1.RollbackRequest
-	23, // 27: sandtree.v1.Checkpoints.Standby:input_type -> sandtree.v1.StandbyRequest
-	25, // 28: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
-	27, // 29: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
-	6,  // 30: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
-	8,  // 31: sandtree.v1.Checkpoints.Wait:output_type -> sandtree.v1.WaitCheckpointResponse
-	10, // 32: sandtree.v1.Checkpoints.Verify:output_type -> sandtree.v1.VerifyCheckpointResponse
-	12, // 33: sandtree.v1.Checkpoints.Export:output_type -> sandtree.v1.ExportResponse
-	15, // 34: sandtree.v1.Checkpoints.Import:output_type -> sandtree.v1.ImportResponse
-	17, // 35: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
-	20, // 36: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
-	22, // 37: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
-	24, // 38: sandtree.v1.Checkpoints.Standby:output_type -> sandtree.v1.StandbyResponse
-	26, // 39: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
-	29, // 40: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
-	30, // [30:41] is the sub-list for method output_type
-	19, // [19:30] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	7,  // 6: sandtree.v1.CreateCheckpointResponse.items:type_name -> sandtree.v1.CapturedItem
+	4,  // 7: sandtree.v1.WaitCheckpointResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
+	32, // 8: sandtree.v1.VerifyCheckpointResponse.problems:type_name -> sandtree.v1.VerifyCheckpointResponse.Problem
+	14, // 9: sandtree.v1.ImportRequest.open:type_name -> sandtree.v1.ImportOpen
+	35, // 10: sandtree.v1.ImportResponse.sandbox:type_name -> sandtree.v1.Sandbox
+	20, // 11: sandtree.v1.ImportResponse.tree:type_name -> sandtree.v1.Tree
+	4,  // 12: sandtree.v1.Tree.checkpoints:type_name -> sandtree.v1.Checkpoint
+	20, // 13: sandtree.v1.TreeResponse.trees:type_name -> sandtree.v1.Tree
+	35, // 14: sandtree.v1.RollbackResponse.sandbox:type_name -> sandtree.v1.Sandbox
+	33, // 15: sandtree.v1.RollbackResponse.stage_ns:type_name -> sandtree.v1.RollbackResponse.StageNsEntry
+	4,  // 16: sandtree.v1.ForkResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
+	35, // 17: sandtree.v1.ForkResponse.sandboxes:type_name -> sandtree.v1.Sandbox
+	3,  // 18: sandtree.v1.Change.kind:type_name -> sandtree.v1.ChangeKind
+	29, // 19: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
+	5,  // 20: sandtree.v1.Checkpoints.Create:input_type -> sandtree.v1.CreateCheckpointRequest
+	8,  // 21: sandtree.v1.Checkpoints.Wait:input_type -> sandtree.v1.WaitCheckpointRequest
+	10, // 22: sandtree.v1.Checkpoints.Verify:input_type -> sandtree.v1.VerifyCheckpointRequest
+	12, // 23: sandtree.v1.Checkpoints.Export:input_type -> sandtree.v1.ExportRequest
+	15, // 24: sandtree.v1.Checkpoints.Import:input_type -> sandtree.v1.ImportRequest
+	17, // 25: sandtree.v1.Checkpoints.Remove:input_type -> sandtree.v1.RemoveCheckpointRequest
+	19, // 26: sandtree.v1.Checkpoints.Tree:input_type -> sandtree.v1.TreeRequest
+	22, // 27: sandtree.v1.Checkpoints.Rollback:input_type -> sandtree.v1.RollbackRequest
+	24, // 28: sandtree.v1.Checkpoints.Standby:input_type -> sandtree.v1.StandbyRequest
+	26, // 29: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
+	28, // 30: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
+	6,  // 31: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
+	9,  // 32: sandtree.v1.Checkpoints.Wait:output_type -> sandtree.v1.WaitCheckpointResponse
+	11, // 33: sandtree.v1.Checkpoints.Verify:output_type -> sandtree.v1.VerifyCheckpointResponse
+	13, // 34: sandtree.v1.Checkpoints.Export:output_type -> sandtree.v1.ExportResponse
+	16, // 35: sandtree.v1.Checkpoints.Import:output_type -> sandtree.v1.ImportResponse
+	18, // 36: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
+	21, // 37: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
+	23, // 38: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
+	25, // 39: sandtree.v1.Checkpoints.Standby:output_type -> sandtree.v1.StandbyResponse
+	27, // 40: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
+	30, // 41: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
+	31, // [31:42] is the sub-list for method output_type
+	20, // [20:31] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_sandtree_v1_checkpoint_proto_init() }
@@ -2102,7 +2220,7 @@ func file_sandtree_v1_checkpoint_proto_init() {
 		return
 	}
 	file_sandtree_v1_sandbox_proto_init()
-	file_sandtree_v1_checkpoint_proto_msgTypes[10].OneofWrappers = []any{
+	file_sandtree_v1_checkpoint_proto_msgTypes[11].OneofWrappers = []any{
 		(*ImportRequest_Open)(nil),
 		(*ImportRequest_Data)(nil),
 	}
@@ -2112,7 +2230,7 @@ func file_sandtree_v1_checkpoint_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandtree_v1_checkpoint_proto_rawDesc), len(file_sandtree_v1_checkpoint_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

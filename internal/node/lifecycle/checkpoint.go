@@ -19,6 +19,8 @@ type CheckpointOptions struct {
 	Async bool   // return when the processes run again
 	// Keep is what is to be durable: in the background unless it says otherwise.
 	Keep Keep
+	// Explain asks for the items of what is returned.
+	Explain bool
 }
 
 // Keep says whether a checkpoint is to be durable.
@@ -73,7 +75,7 @@ func (s *Sandboxes) checkpoint(ctx context.Context, b *sandbox, o CheckpointOpti
 		return control.Checkpoint{}, err
 	}
 	c, err := client.Checkpoint(ctx, control.CheckpointRequest{
-		Sandbox: rec.Sandbox, Checkpoint: rec.ID, Name: o.Name, Async: o.Async, Keep: o.Keep != KeepNot,
+		Sandbox: rec.Sandbox, Checkpoint: rec.ID, Name: o.Name, Async: o.Async, Keep: o.Keep != KeepNot, Explain: o.Explain,
 	})
 	if err != nil {
 		s.undoCheckpoint(ctx, client, rec)
@@ -83,7 +85,9 @@ func (s *Sandboxes) checkpoint(ctx context.Context, b *sandbox, o CheckpointOpti
 		s.log.Error("where a sandbox stands could not be stored", "sandbox", rec.Sandbox, "error", err)
 	}
 	c.Name = o.Name
-	s.note(context.WithoutCancel(ctx), c)
+	noted := c
+	noted.Items = nil // for who asked alone
+	s.note(context.WithoutCancel(ctx), noted)
 	return c, nil
 }
 

@@ -48,9 +48,15 @@ func toTree(t lifecycle.Tree) *sandtreev1.Tree {
 
 func (h *checkpoints) Create(ctx context.Context, req *connect.Request[sandtreev1.CreateCheckpointRequest]) (*connect.Response[sandtreev1.CreateCheckpointResponse], error) {
 	c, err := h.s.Checkpoint(ctx, req.Msg.GetSandbox(), lifecycle.CheckpointOptions{
-		Name: req.Msg.GetName(), Async: req.Msg.GetAsync(), Keep: keeps[req.Msg.GetKeep()],
+		Name: req.Msg.GetName(), Async: req.Msg.GetAsync(), Keep: keeps[req.Msg.GetKeep()], Explain: req.Msg.GetExplain(),
 	})
-	return reply(&sandtreev1.CreateCheckpointResponse{Checkpoint: toCheckpoint(c)}), err
+	m := &sandtreev1.CreateCheckpointResponse{Checkpoint: toCheckpoint(c)}
+	for _, i := range c.Items {
+		m.Items = append(m.Items, &sandtreev1.CapturedItem{
+			Process: int64(i.Process), Command: i.Command, Kind: i.Kind, What: i.What, Count: int64(i.Count), Bytes: i.Bytes,
+		})
+	}
+	return reply(m), err
 }
 
 func (h *checkpoints) Remove(ctx context.Context, req *connect.Request[sandtreev1.RemoveCheckpointRequest]) (*connect.Response[sandtreev1.RemoveCheckpointResponse], error) {

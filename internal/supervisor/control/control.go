@@ -183,6 +183,8 @@ type CheckpointRequest struct {
 	Async bool `json:"async,omitempty"`
 	// Keep makes it durable, in the background, if the supervisor has a worker.
 	Keep bool `json:"keep,omitempty"`
+	// Explain asks for the checkpoint's items.
+	Explain bool `json:"explain,omitempty"`
 }
 
 // CheckpointFailed reports that a checkpoint which was taken could not be
@@ -311,6 +313,22 @@ type Checkpoint struct {
 	DurableBytes  int64  `json:"durable_bytes,omitempty"`
 	// StageNS says what the frozen time went to, by stage.
 	StageNS map[string]int64 `json:"stage_ns,omitempty"`
+	// Items are everything that it holds, in the reply to a request that asked
+	// for them alone.
+	Items []Item `json:"items,omitempty"`
+}
+
+// Item is a part of what a checkpoint holds.
+type Item struct {
+	// Process has it, by its number inside; 0: it is the whole sandbox's.
+	Process int    `json:"process"`
+	Command string `json:"command,omitempty"`
+	// Kind is what it is, What says more: a descriptor's number and path.
+	Kind  string `json:"kind"`
+	What  string `json:"what,omitempty"`
+	Count int    `json:"count"`
+	// Bytes were copied for it. What is shared stands where it is met first.
+	Bytes int64 `json:"bytes"`
 }
 
 // TreeReply is the checkpoint tree of a sandbox.
