@@ -256,6 +256,46 @@ for p in (a, b, c, d):
 `,
 		},
 		{
+			name: "processes in another session than their parent",
+			setup: `
+libc.prctl(36, 1, 0, 0, 0) # adopts orphans, as a subreaper
+r, w = os.pipe(); r2, w2 = os.pipe(); r3, w3 = os.pipe()
+def tell(): os.write(w, b'%d\n' % os.getpid()); time.sleep(1000)
+def numbers(n):
+    b = b''
+    while b.count(b'\n') < n: b += os.read(r, 100)
+    return [int(x) for x in b.split()]
+def dies():
+    os.setsid(); [child(tell) for _ in range(2)]; child(lambda: (os.setpgid(0, 0), child(tell), tell())); os.read(r2, 1); os._exit(0)
+dead = child(dies); orphans = numbers(4); os.write(w2, b'!'); os.waitpid(dead, 0)
+def lives():
+    os.setsid()
+    def between(): child(tell); os.read(r2, 1); os._exit(0)
+    b = child(between); os.waitpid(b, 0); os.write(w3, b'!'); time.sleep(1000)
+alive = child(lives); adopted = numbers(1); os.write(w2, b'!'); os.read(r3, 1)
+def changes():
+    child(tell); os.read(r2, 1); os.setsid(); child(tell); os.write(w3, b'!'); time.sleep(1000)
+changed = child(changes); old = numbers(1); os.write(w2, b'!'); young = numbers(1); os.read(r3, 1)
+everyone = orphans + [alive] + adopted + [changed] + old + young
+state = lambda: [(stat(p)['parent'], stat(p)['session'], stat(p)['group']) for p in everyone]
+me = os.getpid(); was = state()
+until(lambda: all(stat(p)['parent'] == me for p in orphans[:2] + adopted)); was = state()
+same([x[1] for x in was[:4]], [dead] * 4); same(was[5][:2], (me, alive)); same((was[7][:2], was[8][:2]), ((changed, os.getsid(0)), (changed, changed)))
+`,
+			peek: `same(state(), was)`,
+			check: `
+for p in orphans[:2] + adopted: os.kill(p, 9); same(os.waitpid(p, 0), (p, 9))
+for p in (alive, changed): os.kill(p, 15); same(os.waitpid(p, 0), (p, 15))
+for p in old + young + orphans[2:]: os.kill(p, 9)
+for p in old + young + orphans[2:]: until(lambda: os.waitpid(-1, os.WNOHANG)[0] or True)
+`,
+			spoil: `
+for p in everyone:
+    try: os.kill(p, 9)
+    except OSError: pass
+`,
+		},
+		{
 			name: "sessions of children",
 			setup: `
 def leader():

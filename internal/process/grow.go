@@ -21,19 +21,48 @@ func (r *restore) grow(l *Lineage) error {
 			kids[c] = append(kids[c], p)
 		}
 	}
-	for _, p := range l.Processes {
+	passing := map[int][]*image.Process{} // by parent
+	for _, q := range l.passing {
+		kids[q.Parent] = append(kids[q.Parent], q)
+		passing[q.Parent] = append(passing[q.Parent], q)
+	}
+	one := func(p *image.Process) error {
 		n := r.procs[p.PID]
 		if n == nil {
-			continue
+			return nil
 		}
-		if err := r.lead(n); err != nil {
-			return fmt.Errorf("process %d (%s): %w", p.PID, p.Comm, err)
+		if err := r.clone(n, kids, l.early); err != nil {
+			return fmt.Errorf("process %d (%s) and its children: %w", p.PID, p.Comm, err)
 		}
-		if err := r.clone(n, kids); err != nil {
-			return fmt.Errorf("clone the children of process %d (%s): %w", p.PID, p.Comm, err)
+		return nil
+	}
+	for _, p := range l.Processes {
+		if err := one(p); err != nil {
+			return err
+		}
+		for _, q := range passing[p.PID] {
+			if err := one(q); err != nil {
+				return err
+			}
+			if err := r.pass(q); err != nil {
+				return fmt.Errorf("end the passing leader of session %d: %w", q.PID, err)
+			}
 		}
 	}
 	return nil
+}
+
+// pass ends a process that stood in a dead leader's place. Its parent reaps it.
+func (r *restore) pass(q *image.Process) error {
+	n := r.procs[q.PID]
+	delete(r.procs, q.PID)
+	_ = unix.Kill(n.tracee.TID, unix.SIGKILL)
+	reapTraced(n.tracee.TID)
+	r.traced = slices.DeleteFunc(r.traced, func(tid int) bool { return tid == n.tracee.TID })
+	b := tracee.NewBatch()
+	b.Call(unix.SYS_WAIT4, q.PID, nil, unix.WALL, nil)
+	b.Try(unix.SYS_RT_SIGTIMEDWAIT, b.PutWords(1<<(unix.SIGCHLD-1)), nil, b.PutWords(0, 0), 8)
+	return r.procs[q.Parent].tracee.Run(b)
 }
 
 // lead makes a process the leader of its session if it is, and gives the session
@@ -74,10 +103,12 @@ func (r *restore) runWith(n *newProcess, b *tracee.Batch, fds []int) error {
 // and those below it need alone: with all of it, the time to make many would
 // grow with the square of their number. The largest comes first, and what
 // nobody needs any more leaves the parent at once.
-func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
+//
+// The process leads its session before it clones any but the early ones.
+func (r *restore) clone(n *newProcess, kids map[int][]*image.Process, early map[int]bool) error {
 	mine := kids[n.image.PID]
 	if len(mine) == 0 {
-		return nil
+		return r.lead(n)
 	}
 	z := r.spawned.target.Zygote(n.line.Key)
 	size := func(p *image.Process) (s uint64) {
@@ -86,7 +117,12 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
 		}
 		return s
 	}
-	sort.SliceStable(mine, func(i, j int) bool { return size(mine[i]) > size(mine[j]) })
+	sort.SliceStable(mine, func(i, j int) bool {
+		if a, b := early[mine[i].PID], early[mine[j].PID]; a != b {
+			return a
+		}
+		return size(mine[i]) > size(mine[j])
+	})
 	c := &cloning{restore: r, n: n, zygote: z, batch: tracee.NewBatch(), users: map[int]int{}}
 	needs := make([][]int, len(mine))
 	for i, p := range mine {
@@ -101,8 +137,26 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process) error {
 	if err := c.shareAll(false); err != nil {
 		return err
 	}
+	leads := false
 	for i, p := range mine {
+		if !leads && !early[p.PID] {
+			leads = true
+			if err := c.run(); err != nil {
+				return err
+			}
+			if err := r.lead(n); err != nil {
+				return err
+			}
+		}
 		if err := c.child(p, needs[i]); err != nil {
+			return err
+		}
+	}
+	if !leads {
+		if err := c.run(); err != nil {
+			return err
+		}
+		if err := r.lead(n); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,8 @@ package process
 import (
 	"sort"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
@@ -18,9 +20,47 @@ type Lineage struct {
 	Orphans bool
 	// Processes stand cloners before what they clone.
 	Processes []*image.Process
-	// cloner is who clones a process that PID 1 has adopted, if not the one
-	// that passes: its session's leader.
+	// cloner is who clones a process, if not its parent or the one that passes:
+	// its session's leader, or one that passes in a dead leader's place.
 	cloner map[int]int
+	// early are those that their parent clones before it leads a session of its
+	// own: they are in the one that it came from.
+	early map[int]bool
+	// passing take the place of dead leaders of sessions whose processes have
+	// been adopted by another process than PID 1, which clones them (see
+	// PR_SET_CHILD_SUBREAPER in prctl(2)). They are no processes of the tree.
+	passing []*image.Process
+}
+
+// how a process gets its session.
+type how int
+
+// Ways to get a session.
+const (
+	byParent  how = iota // it is its cloner's, or it leads it
+	early                // it was its parent's, before that led one of its own
+	bySibling            // its leader is a child of its parent's, too, and clones it
+	byPassing            // its leader is dead, and one that passes clones it
+	byNobody             // no call makes that
+)
+
+// wayOf tells how a process with a parent in the tree gets its session. byPID
+// are the processes of the tree.
+func wayOf(p *image.Process, byPID map[int]*image.Process) how {
+	parent := byPID[p.Parent]
+	if parent == nil || p.State == image.Zombie || p.Session == p.PID || p.Session == parent.Session {
+		return byParent
+	}
+	leader := byPID[p.Session]
+	switch {
+	case leader == nil:
+		return byPassing
+	case leader.Parent == p.Parent && leader.State != image.Zombie:
+		return bySibling
+	case parent.Session == parent.PID && parent.Parent > 1 && byPID[parent.Parent] != nil && byPID[parent.Parent].Session == p.Session:
+		return early
+	}
+	return byNobody
 }
 
 // Lineages divides a tree. Its processes stand parents before children.
@@ -35,13 +75,16 @@ func Lineages(t *image.Tree) []*Lineage {
 	line := func(key int) *Lineage {
 		l := lines[key]
 		if l == nil {
-			l = &Lineage{Key: key, cloner: map[int]int{}}
+			l = &Lineage{Key: key, cloner: map[int]int{}, early: map[int]bool{}}
 			lines[key] = l
 		}
 		return l
 	}
 	for _, p := range t.Processes {
 		switch leader := byPID[p.Session]; {
+		case p.Parent > 1 && wayOf(p, byPID) == bySibling:
+			cloner[p.PID] = p.Session
+			line(0).cloner[p.PID] = p.Session
 		case p.Parent > 1:
 			cloner[p.PID] = p.Parent
 		case p.Session == p.PID:
@@ -79,11 +122,36 @@ func Lineages(t *image.Tree) []*Lineage {
 	}
 	out := make([]*Lineage, 0, len(lines))
 	for _, l := range lines {
+		l.pass(byPID)
 		l.sort(cloner)
 		out = append(out, l)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Key < out[j].Key })
 	return out
+}
+
+// pass notes who is cloned early, and who passes.
+func (l *Lineage) pass(byPID map[int]*image.Process) {
+	type key struct{ parent, session int }
+	passing := map[key]bool{}
+	for _, p := range l.Processes {
+		if p.Parent <= 1 {
+			continue
+		}
+		switch wayOf(p, byPID) {
+		case early:
+			l.early[p.PID] = true
+		case byPassing:
+			l.cloner[p.PID] = p.Session
+			if k := (key{p.Parent, p.Session}); !passing[k] {
+				passing[k] = true
+				l.passing = append(l.passing, &image.Process{
+					PID: p.Session, Parent: p.Parent, Group: p.Session, Session: p.Session, Terminal: -1,
+					State: image.Running, ExitSignal: int(unix.SIGCHLD), Comm: "passing",
+				})
+			}
+		}
+	}
 }
 
 // sort puts cloners first.

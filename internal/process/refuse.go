@@ -88,19 +88,32 @@ func (l *Live) refuseShape() error {
 	for _, p := range l.order {
 		live[p.pid] = p.image
 	}
+	sessions := map[int]int{} // of dead leaders, whose children they are made among
 	for _, p := range l.order {
 		m := p.image
 		if m.Session == m.PID || m.Parent <= 1 {
 			continue
 		}
-		parent := live[m.Parent]
-		if parent == nil {
+		if live[m.Parent] == nil {
 			return fault.New(fault.Uncapturable, "%s has a parent, process %d, that is ending", describe(p), m.Parent).
 				WithHint("try again").Passing()
 		}
-		if parent.Session != m.Session {
-			return fault.New(fault.Uncapturable, "%s is in another session (%d) than its parent, process %d, and does not lead it",
-				describe(p), m.Session, m.Parent)
+		way := wayOf(m, live)
+		if way == byPassing {
+			if other, ok := sessions[m.Session]; ok && other != m.Parent {
+				way = byNobody // the number can be taken once
+			}
+			sessions[m.Session] = m.Parent
+		}
+		if way == byNobody {
+			return fault.New(fault.Uncapturable, "%s is in another session (%d) than its parent, process %d, and neither began in it nor was adopted from it",
+				describe(p), m.Session, m.Parent).WithHint("end it, then try again")
+		}
+	}
+	for _, p := range l.order {
+		if m := p.image; m.Parent <= 1 && sessions[m.Session] != 0 && live[m.Session] == nil {
+			return fault.New(fault.Uncapturable, "%s and others are in one session (%d) without a leader, and have different parents", describe(p), m.Session).
+				WithHint("end it, then try again")
 		}
 	}
 	return nil
