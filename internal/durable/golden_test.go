@@ -24,7 +24,7 @@ const golden = "testdata/v1"
 // What this function makes must never change.
 func goldenStates(t *testing.T) (first, second state, changed []durable.Pages) {
 	t.Helper()
-	w := &world{t: t, rand: rand.New(rand.NewPCG(1, 2))}
+	w := &world{t: t, rand: rand.New(rand.NewPCG(1, 2)), shared: 200_000}
 	first = state{memory: map[int]memory{2: {}, 70: {}}, tree: w.processes(), extra: section{Words: []string{"first"}, Note: w.memfd(5000)}}
 	for n := uint64(0x7f0000000); n < 0x7f0000040; n++ {
 		first.memory[2][n] = w.content(page)

@@ -76,12 +76,14 @@ type world struct {
 	now  state
 	last string
 	made int
+	// shared is how much shared memory the processes have, in bytes.
+	shared int
 }
 
 func newWorld(t testing.TB, seed uint64) *world { return makeWorld(t, seed, t.TempDir()) }
 
 func makeWorld(t failer, seed uint64, dir string) *world {
-	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 1))}
+	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 1)), shared: 20_000}
 	w.now = state{memory: map[int]memory{}, dir: filepath.Join(dir, "upper")}
 	if err := os.Mkdir(w.now.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -152,7 +154,7 @@ func (w *world) writePages(pid int) durable.Pages {
 	}
 	writes := 10
 	if p.Full {
-		writes = 60
+		writes = 40
 	}
 	for range writes {
 		n := w.rand.Uint64N(2000)
@@ -181,7 +183,7 @@ func (w *world) processes() *image.Tree {
 		})
 	}
 	t.Files = []*image.File{{Kind: image.Regular, Path: "/gone", Deleted: true, Blob: &image.Blob{File: w.memfd(5000), Size: 1<<20 + 5000}}}
-	f := w.memfd(200_000)
+	f := w.memfd(w.shared)
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	f.Close()
 	if err != nil {
@@ -204,7 +206,7 @@ func (w *world) files() {
 			_ = os.Remove(path)
 			continue
 		}
-		if err := os.WriteFile(path, w.content(w.rand.IntN(w.rand.IntN(200_000)+1)), 0o644); err != nil {
+		if err := os.WriteFile(path, w.content(w.rand.IntN(w.rand.IntN(60_000)+1)), 0o644); err != nil {
 			w.t.Fatal(err)
 		}
 	}

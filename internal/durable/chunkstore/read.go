@@ -14,7 +14,7 @@ import (
 // maxOpen is how many packs stay open to be read from.
 const maxOpen = 128
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, chunk.Max); return &b }}
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 160<<10); return &b }}
 
 // Append appends a chunk to dst. It was checked against its name.
 func (s *Store) Append(dst []byte, id chunk.ID) ([]byte, error) {

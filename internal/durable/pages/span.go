@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -41,49 +40,6 @@ func NewSpans(in []Span) (Spans, error) {
 		n++
 	}
 	return out[:n], nil
-}
-
-// Union joins.
-func (s Spans) Union(o Spans) Spans {
-	out, err := NewSpans(slices.Concat(s, o))
-	if err != nil {
-		panic(fmt.Sprintf("spans that were checked: %v", err))
-	}
-	return out
-}
-
-// Intersect keeps what is in both.
-func (s Spans) Intersect(o Spans) (out Spans) {
-	for i, j := 0, 0; i < len(s) && j < len(o); {
-		if start, end := max(s[i].Start, o[j].Start), min(s[i].End, o[j].End); start < end {
-			out = append(out, Span{start, end})
-		}
-		if s[i].End < o[j].End {
-			i++
-		} else {
-			j++
-		}
-	}
-	return out
-}
-
-// Subtract keeps what is not in o.
-func (s Spans) Subtract(o Spans) (out Spans) {
-	j := 0
-	for _, a := range s {
-		for ; j < len(o) && o[j].End <= a.Start; j++ {
-		}
-		for k := j; k < len(o) && o[k].Start < a.End; k++ {
-			if o[k].Start > a.Start {
-				out = append(out, Span{a.Start, o[k].Start})
-			}
-			a.Start = max(a.Start, o[k].End)
-		}
-		if a.Start < a.End {
-			out = append(out, a)
-		}
-	}
-	return out
 }
 
 // cursor finds the pages of windows that are asked for in order.
