@@ -35,7 +35,12 @@ func crash(config string) int {
 	if err == nil {
 		err = failpoint.CheckEnv()
 	}
-	if err == nil {
+	repository := os.Getenv(crashRepositoryEnv)
+	switch {
+	case err != nil:
+	case repository != "":
+		err = keepSteps(cfg, repository)
+	default:
 		err = crashSteps(cfg)
 	}
 	if err != nil {
