@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,6 +139,13 @@ func TestCrashLosesNothingDurable(t *testing.T) {
 		check(t, err)
 		if len(kept) > 0 {
 			reported += len(kept)
+			all, err := r.List(background)
+			check(t, err)
+			for _, id := range kept {
+				if !slices.ContainsFunc(all, func(i durable.Info) bool { return i.ID == id }) {
+					t.Errorf("%s: checkpoint %s was reported durable and is not there", point, id)
+				}
+			}
 			problems, err := r.Verify(background, kept...)
 			if err != nil || len(problems) > 0 {
 				t.Errorf("%s: of %v, which were reported durable: %v %v", point, kept, problems, err)
