@@ -1,0 +1,14 @@
+package programs_test
+
+// quick are the programs that need nothing but a shell, python3 and the usual
+// tools: `make test` runs them.
+var quick = []program{
+	{name: "bash with jobs", argv: []string{"bash", "jobs.sh"}},
+	{name: "python threads", argv: []string{"python3", "threads.py"}},
+	{name: "python asyncio", argv: []string{"python3", "aio.py"}},
+	{name: "python multiprocessing", argv: []string{"python3", "processes.py"}},
+	{name: "python subprocess", argv: []string{"python3", "pipes.py"}},
+	{name: "sqlite WAL", argv: []string{"python3", "wal.py"}},
+	{name: "walks", argv: []string{"bash", "walk.sh"}},
+	{name: "test suite", argv: []string{"python3", "suite.py"}},
+}
