@@ -10,7 +10,7 @@ LINT     := go tool -modfile=tools/go.mod golangci-lint
 FUZZTIME ?= 10s
 BIN      := bin/sandtree
 
-.PHONY: all build test test-kernels lint generate check-generated template demo bench bench-growth bench-peers fuzz clean
+.PHONY: all build test test-programs test-kernels lint generate check-generated template demo bench bench-growth bench-peers fuzz clean
 all: build
 
 # One static binary.
@@ -29,6 +29,12 @@ test: test-deps build
 test-deps:
 	scripts/install-deps gcc libc6-dev binutils git python3 procps util-linux e2fsprogs mmdebstrap ca-certificates
 	scripts/test-rootfs >/dev/null
+
+# Real programs through checkpoints, rollbacks and forks, those that need packages
+# too. PROGRAMFLAGS='-rollbacks 20 -forks 4' does more of them.
+test-programs: test-deps build
+	SANDTREE_TEST_ROOTFS=$$(scripts/programs-rootfs) CGO_ENABLED=0 \
+		go test -timeout 30m -v $(TESTFLAGS) ./programs -args -packages $(PROGRAMFLAGS)
 
 # The core on packaged kernels, emulated: KERNELS names Debian's suites.
 # PACKAGES="./internal/linux/..." runs the tests of packages there instead.

@@ -47,8 +47,10 @@ type program struct {
 }
 
 func TestPrograms(t *testing.T) {
-	d := testdaemon.Start(t)
-	c := d.Dial()
+	if *rollbacks < 1 || *forks < 1 {
+		t.Fatal("a rollback and a copy are the least")
+	}
+	c := testdaemon.Start(t).Dial()
 	all := quick
 	if *packages {
 		all = append(all, packaged...)

@@ -1,7 +1,7 @@
 package programs_test
 
 // quick are the programs that need nothing but a shell, python3 and the usual
-// tools: `make test` runs them.
+// tools: `make test` runs them. The comment of each driver says what it checks.
 var quick = []program{
 	{name: "bash with jobs", argv: []string{"bash", "jobs.sh"}},
 	{name: "python threads", argv: []string{"python3", "threads.py"}},
@@ -11,4 +11,5 @@ var quick = []program{
 	{name: "sqlite WAL", argv: []string{"python3", "wal.py"}},
 	{name: "walks", argv: []string{"bash", "walk.sh"}},
 	{name: "test suite", argv: []string{"python3", "suite.py"}},
+	{name: "go http server", argv: []string{"./httpload"}, build: "programs/httpload"},
 }

@@ -42,6 +42,7 @@ var beside = map[string][]string{
 	"client":   {"api", "internal/fault"},
 	"demo":     {"client"},
 	"examples": {"client", "demo"},
+	"programs": {"client"},
 	"scripts":  nil,
 }
 

@@ -1,0 +1,55 @@
+"""git in the middle of commits of hundreds of files, in two repositories of
+which one fetches from the other: every repository is whole."""
+
+import os
+import random
+import subprocess
+import tempfile
+
+import driver
+
+where = tempfile.mkdtemp()
+env = {**os.environ, "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b", "HOME": where}
+load = driver.Load()
+n = 0
+
+
+def git(repo, *argv):
+    p = subprocess.run(["git", "-C", f"{where}/{repo}", *argv], env=env, capture_output=True, text=True)
+    driver.ensure(p.returncode == 0, argv, "ended with", p.returncode, p.stderr)
+    return p.stdout
+
+
+os.mkdir(where + "/work")
+git("work", "init", "-q", "-b", "main")
+os.mkdir(where + "/names")
+git("names", "init", "-q", "-b", "main")
+
+
+def commit():
+    global n
+    n += 1
+    for i in range(200):
+        os.makedirs(f"{where}/work/{i % 10}", exist_ok=True)
+        with open(f"{where}/work/{i % 10}/{i}", "w") as f:
+            f.write(f"{n}\n{random.random()}\n" * 20)
+    git("work", "add", "-A")
+    git("work", "commit", "-q", "-m", f"number {n}")
+    driver.ensure(git("work", "status", "--porcelain") == "", "files were changed")
+    driver.ensure(git("work", "rev-list", "--count", "HEAD") == f"{n}\n", "not", n, "commits")
+
+
+def check():
+    load.more(1)
+    git("work", "fsck", "--full")
+    git("names", "fsck", "--full")
+    return git("names", "log", "--format=%s").split()
+
+
+def mark(name):
+    git("names", "commit", "-q", "--allow-empty", "-m", name)
+
+
+mark("first-of-all")
+load.run(commit)
+driver.serve(mark, lambda: [x for x in check() if x != "first-of-all"])
