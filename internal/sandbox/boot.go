@@ -145,12 +145,13 @@ func (b *Blank) Attach(spec Spec) (_ *Incarnation, err error) {
 	return b.i, nil
 }
 
-// PIDFD, Namespace and SetClocks are those of the [Incarnation].
-
+// PIDFD is [Incarnation.PIDFD].
 func (b *Blank) PIDFD() int { return b.i.PIDFD() }
 
+// Namespace is [Incarnation.Namespace].
 func (b *Blank) Namespace(k namespace.Kind) (fd int, err error) { return b.i.Namespace(k) }
 
+// SetClocks is [Incarnation.SetClocks].
 func (b *Blank) SetClocks(monotonic, boottime time.Duration) error {
 	return b.i.SetClocks(monotonic, boottime)
 }
