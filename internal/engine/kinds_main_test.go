@@ -102,46 +102,46 @@ type scene struct {
 // play brings a scene to a checkpoint, looks whether the live program felt it,
 // and then at two forks, a rollback, a rollback to a checkpoint of that, and one to
 // the first, which was read from disk.
-func (h *keeping) play(t *testing.T, s scene) {
+func (k *keeping) play(t *testing.T, s scene) {
 	t.Helper()
-	outer := h.t
-	h.t = t
-	defer func() { h.t = outer }()
-	box := h.create()
-	defer h.remove(box)
-	x := h.obedient(box)
+	outer := k.t
+	k.t = t
+	defer func() { k.t = outer }()
+	box := k.create()
+	defer k.remove(box)
+	x := k.obedient(box)
 	x.must("setup", s.setup)
 	x.must("peek before", s.peek)
-	first := h.keep(box)
+	first := k.keep(box)
 	x.must("peek in the live program", s.peek)
-	for i, f := range h.fork(box, first.ID, 2) {
-		y := h.adopt(f, x.id)
+	for i, f := range k.fork(box, first.ID, 2) {
+		y := k.adopt(f, x.id)
 		y.must(fmt.Sprintf("peek in fork %d", i), s.peek)
 		y.must(fmt.Sprintf("check in fork %d", i), s.check)
 		y.must(fmt.Sprintf("spoil in fork %d", i), s.spoil)
-		h.remove(f)
+		k.remove(f)
 	}
 	x.must("peek in the live program after the forks", s.peek)
 	x.must("spoil", s.spoil)
-	_, ss := h.rollback(box, first.ID)
+	_, ss := k.rollback(box, first.ID)
 	x = ss[x.id]
 	x.must("peek after the rollback", s.peek)
-	second := h.checkpoint(box)
+	second := k.checkpoint(box)
 	x.must("peek after the second checkpoint", s.peek)
 	x.must("check after the second checkpoint", s.check)
 	x.must("spoil after the second checkpoint", s.spoil)
-	_, ss = h.rollback(box, second.ID)
+	_, ss = k.rollback(box, second.ID)
 	x = ss[x.id]
 	x.must("peek after the second rollback", s.peek)
 	x.must("check after the second rollback", s.check)
 	if s.inodes {
 		return
 	}
-	h.kept(box, first.ID)
-	if n := h.engine.Unload(box); n != 1 {
+	k.kept(box, first.ID)
+	if n := k.engine.Unload(box); n != 1 {
 		t.Fatalf("%d checkpoints are on disk alone", n)
 	}
-	_, ss = h.rollback(box, first.ID)
+	_, ss = k.rollback(box, first.ID)
 	x = ss[x.id]
 	x.must("peek after a rollback from disk", s.peek)
 	x.must("check after a rollback from disk", s.check)
