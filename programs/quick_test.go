@@ -9,7 +9,8 @@ var quick = []program{
 	{name: "python multiprocessing", argv: []string{"python3", "processes.py"}},
 	{name: "python subprocess", argv: []string{"python3", "pipes.py"}},
 	{name: "sqlite WAL", argv: []string{"python3", "wal.py"}},
-	{name: "walks", argv: []string{"bash", "walk.sh"}},
+	{name: "walks", argv: []string{"python3", "walk.py"}},
+	{name: "file locks", argv: []string{"python3", "filelocks.py"}},
 	{name: "test suite", argv: []string{"python3", "suite.py"}},
 	{name: "go http server", argv: []string{"./httpload"}, build: "programs/httpload"},
 }
