@@ -53,10 +53,10 @@ func (k *keeping) killSupervisor() {
 	k.startWorker()
 }
 
-func (h *keeping) keep(box string) control.Checkpoint {
-	h.t.Helper()
-	c, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: h.id("cp"), Keep: true})
-	check(h.t, err)
+func (k *keeping) keep(box string) control.Checkpoint {
+	k.t.Helper()
+	c, err := k.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: k.id("cp"), Keep: true})
+	check(k.t, err)
 	return c
 }
 

@@ -189,6 +189,16 @@ func (r *restore) track(n *newProcess, uffd int) error {
 	return nil
 }
 
+// tracked waits until nothing works on the process's tracker any more.
+func (n *newProcess) tracked() error {
+	if n.protected == nil {
+		return nil
+	}
+	err := <-n.protected
+	n.protected = nil
+	return err
+}
+
 // follow makes the restored process one that the Live follows, with its writes
 // tracked from now on.
 func (r *restore) follow(n *newProcess) error {
@@ -198,8 +208,8 @@ func (r *restore) follow(n *newProcess) error {
 	if p.pidfd, err = unix.PidfdOpen(p.host, 0); err != nil {
 		return fmt.Errorf("pidfd: %w", err)
 	}
-	err = <-n.protected
-	n.protected, p.memory, n.tracker = nil, n.tracker, nil
+	err = n.tracked()
+	p.memory, n.tracker = n.tracker, nil
 	if err != nil {
 		p.close()
 		return err

@@ -252,9 +252,7 @@ func (r *restore) closeAll() {
 	}
 	closed := map[int]bool{}
 	for _, n := range r.procs {
-		if n.protected != nil {
-			_ = <-n.protected // what becomes of it matters no more
-		}
+		_ = n.tracked() // what became of it matters no more
 		if n.tracker != nil {
 			n.tracker.Close()
 		}

@@ -52,9 +52,8 @@ func (h *checkpoints) Export(ctx context.Context, req *connect.Request[sandtreev
 		if n > 0 {
 			if err := stream.Send(&sandtreev1.ExportResponse{Data: buf[:n]}); err != nil {
 				cancel(err)
-				r.Close() // a writer that waits ends
-				<-done
-				return err
+				_ = r.Close() // a writer that waits ends
+				return errors.Join(err, <-done)
 			}
 		}
 		if errors.Is(err, io.EOF) {
