@@ -38,6 +38,7 @@ test-programs: test-deps build
 
 # Any command through a checkpoint, rollbacks and forks: what becomes different, or
 # what is refused. TRYFLAGS='-template web -ready "test -e /run/up" -check ./whole'.
+override CMD := $(value CMD)
 export CMD
 try: build
 	scripts/try $(TRYFLAGS) -- "$$CMD"
