@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
+	"github.com/sandtree/sandtree/internal/tree"
 )
 
 // Fork makes sandboxes from a checkpoint. Either all are made or none.
@@ -31,7 +32,8 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 	}
 	defer n.Data.release()
 	defer e.standbys.engage()()
-	out := control.ForkReply{Checkpoint: describe(*n), Sandboxes: make([]control.Sandbox, len(r.Sandboxes)), ElapsedNS: make([]int64, len(r.Sandboxes))}
+	source := tree.Node[*checkpoint]{ID: n.ID, Name: n.Name, Parent: from.tree.Parent(n.ID), Data: n.Data}
+	out := control.ForkReply{Checkpoint: describe(source), Sandboxes: make([]control.Sandbox, len(r.Sandboxes)), ElapsedNS: make([]int64, len(r.Sandboxes))}
 	errs := make([]error, len(r.Sandboxes))
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, runtime.NumCPU()) // more at once would only wait for each other

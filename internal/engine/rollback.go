@@ -58,7 +58,7 @@ func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control
 	if old != nil {
 		e.retire(b, old)
 	}
-	e.standbys.moved(b, n.ID, n.Parent)
+	e.standbys.moved(b, n.ID, b.tree.Parent(n.ID))
 	if err != nil {
 		return control.Rebirth{}, nil, err
 	}
