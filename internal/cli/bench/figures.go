@@ -62,6 +62,9 @@ var measurements = []measurement{
 		{name: "fork", about: "fork, to the first reply of the copy", floorAbout: aboutRestore, floor: (*floors).restore},
 	}, take: takeFork, busy: true},
 	{figures: []figure{
+		{name: "fork_standby", about: "the same after 200 ms of work, when a standby is ready", floorAbout: aboutRestore, floor: (*floors).restore},
+	}, take: takeForkStandby, busy: true},
+	{figures: []figure{
 		{name: "fork_100", about: "fork 100 copies in one call", floorAbout: "100 times: " + aboutRestore, floor: (*floors).restore100},
 		{name: "fork_100_replied", about: "the same, until each copy has replied", floorAbout: "the same", floor: (*floors).restore100},
 	}, take: takeFork100},

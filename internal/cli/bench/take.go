@@ -195,7 +195,12 @@ func (r *runner) rollbacks(ctx context.Context, work time.Duration) ([]samples, 
 	return []samples{whole, daemon}, nil
 }
 
-func takeFork(ctx context.Context, r *runner) ([]samples, error) {
+func takeFork(ctx context.Context, r *runner) ([]samples, error) { return r.forks(ctx, 0) }
+
+func takeForkStandby(ctx context.Context, r *runner) ([]samples, error) { return r.forks(ctx, workTime) }
+
+// forks takes forks of one checkpoint, with some time between them.
+func (r *runner) forks(ctx context.Context, work time.Duration) ([]samples, error) {
 	s, cp, err := r.subject(ctx)
 	if err != nil {
 		return nil, err
@@ -203,6 +208,11 @@ func takeFork(ctx context.Context, r *runner) ([]samples, error) {
 	defer s.Close(ctx)
 	var took samples
 	for range r.cfg.N {
+		select {
+		case <-time.After(work):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		d, err := forkOnce(ctx, cp)
 		if err != nil {
 			return nil, err
