@@ -197,7 +197,9 @@ func (r *runner) rollbacks(ctx context.Context, work time.Duration) ([]samples, 
 
 func takeFork(ctx context.Context, r *runner) ([]samples, error) { return r.forks(ctx, 0) }
 
-func takeForkStandby(ctx context.Context, r *runner) ([]samples, error) { return r.forks(ctx, workTime) }
+func takeForkStandby(ctx context.Context, r *runner) ([]samples, error) {
+	return r.forks(ctx, workTime)
+}
 
 // forks takes forks of one checkpoint, with some time between them.
 func (r *runner) forks(ctx context.Context, work time.Duration) ([]samples, error) {
