@@ -18,9 +18,8 @@ import (
 	"github.com/sandtree/sandtree/internal/sandbox"
 )
 
-// blanks boots bodies, the first half of some of them ahead: those stand ready
-// in namespaces and a cgroup of their own and wait for a root. They are only a
-// matter of speed.
+// blanks makes bodies that have no root yet, some of them ahead: those stand
+// ready in namespaces and a cgroup of their own. That is only a matter of speed.
 type blanks struct {
 	seed   *sandbox.Seed
 	parent *cgroup.Parent
