@@ -35,6 +35,7 @@ import (
 	"github.com/sandtree/sandtree/internal/node/images"
 	"github.com/sandtree/sandtree/internal/node/lifecycle"
 	"github.com/sandtree/sandtree/internal/node/rpc"
+	"github.com/sandtree/sandtree/internal/store/cache"
 	"github.com/sandtree/sandtree/internal/store/sqlite"
 )
 
@@ -76,10 +77,11 @@ func Main(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	db, err := sqlite.Open(ctx, filepath.Join(dir, "node.db"))
+	file, err := sqlite.Open(ctx, filepath.Join(dir, "node.db"))
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
+	db := cache.New(file)
 	defer func() { _ = db.Close() }()
 	im, err := images.Open(filepath.Join(info.NodeState, "images"), filepath.Join(dir, "uploads"), db)
 	if err != nil {

@@ -325,29 +325,46 @@ func (s *Sandboxes) Rollback(ctx context.Context, ref, checkpoint string) (Rolle
 		return Rolled{}, fmt.Errorf("rollback: %w", err)
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	r, write, err := s.rollback(ctx, b, checkpoint)
+	if write == nil {
+		b.mu.Unlock()
+	} else {
+		// Who waits for the first reply does not wait for the disk; whoever wants
+		// to change the sandbox does.
+		s.afterwards(func() {
+			defer b.mu.Unlock()
+			if err := write(); err != nil {
+				s.log.Error("a rollback could not be recorded", "sandbox", b.rec.ID, "error", err)
+			}
+		})
+	}
+	return r, err
+}
+
+// rollback does so; b.mu is held exclusively, also while what it returns is
+// called, if that is not nil: it writes what the store is to know.
+func (s *Sandboxes) rollback(ctx context.Context, b *sandbox, checkpoint string) (_ Rolled, write func() error, err error) {
 	rec := b.record()
 	c, err := s.resolve(ctx, rec.ID, checkpoint)
 	if err != nil {
-		return Rolled{}, fmt.Errorf("rollback of sandbox %q: %w", display(rec), err)
+		return Rolled{}, nil, fmt.Errorf("rollback of sandbox %q: %w", display(rec), err)
 	}
 	client, err := s.reach(ctx, b)
 	if err != nil {
-		return Rolled{}, fmt.Errorf("rollback of sandbox %q: %w", display(rec), err)
+		return Rolled{}, nil, fmt.Errorf("rollback of sandbox %q: %w", display(rec), err)
 	}
 	b.hold()
+	defer s.letGo(b)
 	// A client that goes away must not leave it half done.
 	r, files, err := client.Rollback(context.WithoutCancel(ctx), control.CheckpointRef{Sandbox: rec.ID, Checkpoint: c.ID})
 	if err != nil {
-		s.letGo(b)
-		return Rolled{}, fmt.Errorf("rollback of sandbox %q to checkpoint %q: %w", display(rec), checkpoint, err)
+		return Rolled{}, nil, fmt.Errorf("rollback of sandbox %q to checkpoint %q: %w", display(rec), checkpoint, err)
 	}
-	err = s.reborn(ctx, b, client, r.Sandbox, c.ID, c.ID, files)
-	s.letGo(b)
+	write, err = s.reborn(ctx, b, client, r.Sandbox, c.ID, c.ID, files)
 	if err != nil {
-		return Rolled{}, fmt.Errorf("rollback of sandbox %q to checkpoint %q: sessions: %w", display(rec), checkpoint, err)
+		err = fmt.Errorf("rollback of sandbox %q to checkpoint %q: sessions: %w", display(rec), checkpoint, err)
 	}
-	return Rolled{Sandbox: b.record(), Checkpoint: c.ID, ElapsedNS: r.ElapsedNS, StageNS: r.StageNS}, nil
+	return Rolled{Sandbox: b.record(), Checkpoint: c.ID, ElapsedNS: r.ElapsedNS, StageNS: r.StageNS}, write, err
 }
 
 // hold makes reports of ended sessions wait for letGo.

@@ -63,12 +63,14 @@ type Sandboxes struct {
 	families *families
 	sessions *sessions
 	goldens  *goldens
-	noting   sync.Mutex // of what checkpoints are, held over a read and a write
+	noting   sync.Mutex     // of what checkpoints are, held over a read and a write
+	writing  sync.WaitGroup // records of what clients were told already
 
-	mu    sync.Mutex
-	live  map[string]*sandbox // by id, the lost ones too
-	ready bool                // all that was found is taken up
-	early []func()            // reports that came before
+	mu     sync.Mutex
+	live   map[string]*sandbox // by id, the lost ones too
+	ready  bool                // all that was found is taken up
+	early  []func()            // reports that came before
+	closed bool                // nothing is put off any more
 }
 
 // New takes up the sandboxes that the store and the host's supervisors know.
@@ -89,6 +91,10 @@ func New(ctx context.Context, cfg Config) (*Sandboxes, error) {
 
 // Close lets go of all sandboxes and sessions; they go on.
 func (s *Sandboxes) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.writing.Wait()
 	s.goldens.close()
 	s.families.close()
 	s.sessions.close()
@@ -286,6 +292,40 @@ func (s *Sandboxes) update(ctx context.Context, b *sandbox, change func(*store.S
 	change(&b.rec)
 	b.broadcast()
 	return b.rec, s.store.UpdateSandbox(context.WithoutCancel(ctx), b.rec)
+}
+
+// afterwards calls f on a goroutine of its own, which Close waits for; or at once
+// while the node ends.
+func (s *Sandboxes) afterwards(f func()) {
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.writing.Add(1)
+	}
+	s.mu.Unlock()
+	if closed {
+		f()
+		return
+	}
+	go func() {
+		defer s.writing.Done()
+		f()
+	}()
+}
+
+// change changes a record here; it remains to save it.
+func (b *sandbox) change(change func(*store.Sandbox)) {
+	b.recMu.Lock()
+	defer b.recMu.Unlock()
+	change(&b.rec)
+	b.broadcast()
+}
+
+// save writes a record as it is here to the store.
+func (s *Sandboxes) save(ctx context.Context, b *sandbox) error {
+	b.recMu.Lock()
+	defer b.recMu.Unlock()
+	return s.store.UpdateSandbox(context.WithoutCancel(ctx), b.rec)
 }
 
 // undo removes all of a sandbox that did not come to be: the supervisor may

@@ -18,13 +18,17 @@ import (
 // checkpoint. files are the descriptors of all sessions that have not ended,
 // in order; they are closed. mark is the checkpoint that their followers are told
 // of, or empty if nothing was lost. b.mu is held exclusively.
-func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Client, body control.Sandbox, checkpoint, mark string, files []*os.File) error {
+//
+// It remains to write: until then a node that starts learns the same from the
+// supervisor, whose generation is newer than the record's.
+func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Client, body control.Sandbox, checkpoint, mark string, files []*os.File) (write func() error, err error) {
 	ctx = context.WithoutCancel(ctx)
-	_, err := s.update(ctx, b, func(r *store.Sandbox) {
+	b.change(func(r *store.Sandbox) {
 		r.State, r.LostReason, r.Generation, r.At = store.Running, "", body.Generation, checkpoint
 		r.Reason = ""
 	})
-	errs := []error{err}
+	var errs []error
+	var revived []*session.Session
 	lives := map[string]bool{}
 	for _, state := range body.Sessions {
 		if state.Ended {
@@ -37,8 +41,12 @@ func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Clie
 		}
 		lives[state.ID] = true
 		state.Generation = body.Generation
-		if err := s.reviveSession(ctx, b, client, state, mark, files[:n]); err != nil {
+		se, err := s.reviveSession(ctx, b, client, state, mark, files[:n])
+		if err != nil {
 			errs = append(errs, fmt.Errorf("session %s: %w", state.ID, err))
+		}
+		if se != nil {
+			revived = append(revived, se)
 		}
 		files = files[n:]
 	}
@@ -63,12 +71,18 @@ func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Clie
 			errs = append(errs, s.endRecord(ctx, r, 128+9, session.RolledBack))
 		}
 	}
-	return errors.Join(errs...)
+	return func() error {
+		for _, se := range revived {
+			se.Save(ctx)
+		}
+		return s.save(ctx, b)
+	}, errors.Join(errs...)
 }
 
 // reviveSession connects one session to its restored processes: one that
-// runs, one that has ended since, or one that was forgotten.
-func (s *Sandboxes) reviveSession(ctx context.Context, b *sandbox, client *control.Client, state control.Session, checkpoint string, files []*os.File) error {
+// runs, one that has ended since, or one that was forgotten. It returns one
+// whose record is still to be written.
+func (s *Sandboxes) reviveSession(ctx context.Context, b *sandbox, client *control.Client, state control.Session, checkpoint string, files []*os.File) (*session.Session, error) {
 	b.recMu.Lock()
 	se := b.running[state.ID]
 	sandbox := b.rec.ID
@@ -79,21 +93,21 @@ func (s *Sandboxes) reviveSession(ctx context.Context, b *sandbox, client *contr
 		recs, err := s.store.Sessions(ctx, sandbox)
 		if err != nil {
 			closeAll(files)
-			return err
+			return nil, err
 		}
 		for _, r := range recs {
 			if r.Key == state.ID {
 				if se, err = s.reopen(b, r, client); err != nil {
 					closeAll(files)
-					return err
+					return nil, err
 				}
 			}
 		}
 	}
 	if se == nil {
-		return s.takeUp(ctx, b, client, state, files)
+		return nil, s.takeUp(ctx, b, client, state, files)
 	}
-	return se.Rebirth(ctx, state, checkpoint, files)
+	return se, se.Rebirth(state, checkpoint, files)
 }
 
 // reopen makes an ended session one that is about to run again.

@@ -221,7 +221,8 @@ func (s *Sandboxes) recoverSession(ctx context.Context, b *sandbox, f found, sta
 		se.Abandon(ctx, state.Generation, state.ExitCode, reason(r, state))
 		return nil
 	case reborn:
-		err = se.Rebirth(ctx, state, f.body.At, files)
+		err = se.Rebirth(state, f.body.At, files)
+		se.Save(ctx)
 	default:
 		err = se.Start(state, files)
 	}

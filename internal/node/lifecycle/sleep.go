@@ -101,7 +101,8 @@ func (s *Sandboxes) resumeLocked(ctx context.Context, b *sandbox) error {
 	if rec.Reason != "" { // time was lost: who is attached is told
 		mark = rec.At
 	}
-	err = s.reborn(ctx, b, client, r.Sandbox, rec.At, mark, files)
+	write, err := s.reborn(ctx, b, client, r.Sandbox, rec.At, mark, files)
+	err = errors.Join(err, write())
 	if mark != "" {
 		_, e := s.update(ctx, b, func(r *store.Sandbox) { r.Reason = rec.Reason + "; it came back at checkpoint " + rec.At })
 		err = errors.Join(err, e)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -41,10 +42,10 @@ func (h *sessions) Attach(ctx context.Context, stream *attachStream) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	inputs := make(chan func(context.Context) error, maxInputs)
-	go feed(ctx, inputs)
+	in := newInputs()
+	go in.feed(ctx)
 	go func() {
-		if err := receive(ctx, stream, se, inputs); err != nil {
+		if err := receive(ctx, stream, se, in); err != nil {
 			cancel(err)
 		}
 	}()
@@ -80,12 +81,36 @@ func (h *sessions) open(ctx context.Context, open *sandtreev1.AttachOpen) (se *s
 	return nil, nil, nil, errNoOpen("attach")
 }
 
-// feed passes input on, in order.
-func feed(ctx context.Context, inputs <-chan func(context.Context) error) {
+// inputs are what a client typed and the command has not taken yet, in order.
+type inputs struct {
+	queue   chan func(context.Context) error
+	waiting atomic.Int64 // in the queue, or under way
+}
+
+func newInputs() *inputs {
+	return &inputs{queue: make(chan func(context.Context) error, maxInputs)}
+}
+
+// put puts one at the end; it is dropped when ctx ends.
+func (in *inputs) put(ctx context.Context, f func(context.Context) error) bool {
+	in.waiting.Add(1)
+	select {
+	case in.queue <- f:
+		return true
+	case <-ctx.Done():
+		in.waiting.Add(-1)
+		return false
+	}
+}
+
+// feed passes input on.
+func (in *inputs) feed(ctx context.Context) {
 	for {
 		select {
-		case f := <-inputs:
-			if f(ctx) != nil {
+		case f := <-in.queue:
+			err := f(ctx)
+			in.waiting.Add(-1)
+			if err != nil {
 				return // the client is gone, or the session is
 			}
 		case <-ctx.Done():
@@ -94,9 +119,21 @@ func feed(ctx context.Context, inputs <-chan func(context.Context) error) {
 	}
 }
 
+// write passes bytes on at once if nothing waits before them, as far as the
+// command takes them, and puts the rest at the end.
+func (in *inputs) write(se *session.Session, p []byte) (rest func(context.Context) error) {
+	if in.waiting.Load() == 0 {
+		p = p[se.WriteNow(p):]
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	return func(ctx context.Context) error { return se.WriteInput(ctx, p) }
+}
+
 // receive takes what a client sends until it stops sending, which is no
 // detach, or is gone, which is one.
-func receive(ctx context.Context, stream *attachStream, se *session.Session, inputs chan<- func(context.Context) error) error {
+func receive(ctx context.Context, stream *attachStream, se *session.Session, in *inputs) error {
 	for {
 		m, err := stream.Receive()
 		if errors.Is(err, io.EOF) {
@@ -108,7 +145,7 @@ func receive(ctx context.Context, stream *attachStream, se *session.Session, inp
 		var input func(context.Context) error
 		switch m := m.GetMessage().(type) {
 		case *sandtreev1.AttachRequest_Stdin:
-			input = func(ctx context.Context) error { return se.WriteInput(ctx, m.Stdin) }
+			input = in.write(se, m.Stdin)
 		case *sandtreev1.AttachRequest_CloseStdin:
 			input = se.CloseInput
 		case *sandtreev1.AttachRequest_Resize:
@@ -119,7 +156,7 @@ func receive(ctx context.Context, stream *attachStream, se *session.Session, inp
 			}
 			err = se.Signal(ctx, int(m.Signal))
 		case *sandtreev1.AttachRequest_Detach:
-			flush(ctx, inputs)
+			in.flush(ctx)
 			return errDetached
 		default:
 			return fault.New(fault.Invalid, "attach: a message of an unknown kind")
@@ -130,9 +167,7 @@ func receive(ctx context.Context, stream *attachStream, se *session.Session, inp
 		if input == nil {
 			continue
 		}
-		select {
-		case inputs <- input:
-		case <-ctx.Done():
+		if !in.put(ctx, input) {
 			return nil
 		}
 	}
@@ -143,13 +178,11 @@ func receive(ctx context.Context, stream *attachStream, se *session.Session, inp
 const flushTime = time.Second
 
 // flush waits until the input so far was passed on.
-func flush(ctx context.Context, inputs chan<- func(context.Context) error) {
+func (in *inputs) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
 	done := make(chan struct{})
-	select {
-	case inputs <- func(context.Context) error { close(done); return nil }:
-	case <-ctx.Done():
+	if !in.put(ctx, func(context.Context) error { close(done); return nil }) {
 		return
 	}
 	select {

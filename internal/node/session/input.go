@@ -83,6 +83,43 @@ func (in *input) write(ctx context.Context, p []byte) error {
 	return err
 }
 
+// writeNow writes what the command takes at once, if it is nobody else's turn.
+func (in *input) writeNow(p []byte) (n int) {
+	select {
+	case in.turn <- struct{}{}:
+	default:
+		return 0
+	}
+	defer func() { <-in.turn }()
+	in.mu.Lock()
+	f := in.file
+	in.mu.Unlock()
+	if f == nil {
+		return 0
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = conn.Write(func(fd uintptr) bool {
+		n, _ = unix.Write(int(fd), p) // who writes the rest meets the error
+		return true
+	})
+	return max(n, 0)
+}
+
+// WriteNow writes to the command's standard input what can be written without
+// waiting, and returns how much that was.
+func (s *Session) WriteNow(p []byte) int {
+	s.mu.Lock()
+	asleep := s.asleep
+	s.mu.Unlock()
+	if asleep {
+		return 0
+	}
+	return s.in.writeNow(p)
+}
+
 // WriteInput writes to the command's standard input, which may take as long as
 // the command does not read. It is not an error if the command has ended or
 // closed its input.

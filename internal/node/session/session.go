@@ -262,8 +262,8 @@ func (s *Session) save(ctx context.Context) {
 
 // Rebirth connects the session to the processes that were restored from a
 // checkpoint. The log goes on behind a mark; a session that had ended since
-// the checkpoint runs again.
-func (s *Session) Rebirth(ctx context.Context, state control.Session, checkpoint string, files []*os.File) error {
+// the checkpoint runs again. It remains to [Session.Save] it.
+func (s *Session) Rebirth(state control.Session, checkpoint string, files []*os.File) error {
 	defer closeAll(files)
 	s.out.Stop()
 	s.in.close()
@@ -276,10 +276,16 @@ func (s *Session) Rebirth(ctx context.Context, state control.Session, checkpoint
 	s.rec.Ended, s.rec.EndedAt, s.rec.ExitCode, s.rec.Reason = false, time.Time{}, 0, ""
 	s.timedOut, s.starting, s.asleep = false, false, false
 	s.armTimer()
-	s.save(ctx)
 	s.broadcast()
 	s.mu.Unlock()
 	return s.connect(files)
+}
+
+// Save writes the record.
+func (s *Session) Save(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.save(ctx)
 }
 
 // Suspend lets go of the streams of a command that is about to stand still: what

@@ -148,7 +148,7 @@ func TestOutputStaysInItsGeneration(t *testing.T) {
 			if g == 0 {
 				err = s.Start(state, out)
 			} else {
-				err = s.Rebirth(t.Context(), state, "cp", out)
+				err = s.Rebirth(state, "cp", out)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -245,7 +245,7 @@ func TestStaleEndIsDropped(t *testing.T) {
 	s, _ := open(t, newBoundary(), time.Time{})
 	in, out := streams(t)
 	defer in.close()
-	if err := s.Rebirth(t.Context(), control.Session{ID: "key", Generation: 2}, "cp", out); err != nil {
+	if err := s.Rebirth(control.Session{ID: "key", Generation: 2}, "cp", out); err != nil {
 		t.Fatal(err)
 	}
 	s.SetEnded(t.Context(), 1, 9, "")
