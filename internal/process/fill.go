@@ -215,7 +215,7 @@ func (r *restore) follow(n *newProcess) error {
 		return err
 	}
 	p.lineage = n.line.Key
-	p.stat.comm = n.image.Comm
+	p.stat.comm, p.stat.mm, p.apart = n.image.Comm, n.image.Memory.MM, true
 	l.procs[p.host] = p
 	for i, t := range n.threads {
 		m := n.image.Threads[i]

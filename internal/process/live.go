@@ -61,7 +61,8 @@ type Live struct {
 	begun       []*liveThread // whose batches run
 	lastPID     int           // that the pid namespace gave; 0: not known
 	signals     [maxPending][128]byte
-	strays      []int // told to stop, and given up before they did
+	strays      []int     // told to stop, and given up before they did
+	vforks      []*seized // told to stop, and wait for a child of vfork(2)
 }
 
 // liveProcess is one process that is followed.
@@ -71,6 +72,7 @@ type liveProcess struct {
 	round       uint64
 	threads     []*liveThread // the leader first
 	apart       bool          // shares nothing with another process
+	met         uint64        // the round of the stop that found it
 	memory      *memory.Tracker
 	syscall     uint64 // address of a syscall instruction in its memory; 0: not known
 	numbers     []int  // of its descriptors
@@ -177,7 +179,7 @@ func (l *Live) meetProcess(host int) (*liveProcess, error) {
 		return nil, fault.New(fault.Uncapturable, "process %d (%s) has ended its main thread while others go on", st.inner, st.name).
 			WithHint("a checkpoint keeps processes with their main thread alone")
 	}
-	p := &liveProcess{host: host, pid: st.inner}
+	p := &liveProcess{host: host, pid: st.inner, met: l.round}
 	if p.pidfd, err = unix.PidfdOpen(host, 0); err != nil {
 		return nil, fmt.Errorf("pidfd of process %d: %w", p.pid, err)
 	}

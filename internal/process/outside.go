@@ -97,8 +97,15 @@ func describe(p *liveProcess) string {
 // readProcess reads what can be seen of a process from outside.
 func (l *Live) readProcess(p *liveProcess) error {
 	var err error
+	was := p.stat.mm
 	if p.stat, err = l.readStat(p.pid); err != nil {
 		return err
+	}
+	was.Brk = p.stat.mm.Brk // which it moves
+	if p.met != l.round && (!p.apart || was != p.stat.mm) {
+		if err := p.memory.Reopen(); err != nil {
+			return err
+		}
 	}
 	if p.threads[0].tid != p.pid {
 		return fault.New(fault.Uncapturable, "%s has ended its main thread while others go on", describe(p)).

@@ -14,6 +14,7 @@ type status struct {
 	inner  int    // the thread's number in its own pid namespace
 	group  int    // its process's number there
 	leader int    // its process's number on the host
+	parent int    // its parent's there
 	name   string // of the thread
 }
 
@@ -39,6 +40,9 @@ func readStatus(tid int) (status, error) {
 
 func parseStatus(text []byte) (s status, err error) {
 	if s.leader, err = lastNumber(text, "\nTgid:"); err != nil {
+		return s, err
+	}
+	if s.parent, err = lastNumber(text, "\nPPid:"); err != nil {
 		return s, err
 	}
 	if s.inner, err = lastNumber(text, "\nNSpid:"); err != nil {

@@ -14,8 +14,12 @@ import (
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
-// patience is how long a thread may take to stop.
-const patience = 50 * time.Millisecond
+// patience is how long a thread may take to stop; briefly is how long nearly all
+// take, at most. After that it is asked why.
+const (
+	patience = 50 * time.Millisecond
+	briefly  = time.Millisecond
+)
 
 // errUnstoppable is the cause of a stop that failed over a thread that does
 // not stop now but may a little later.
@@ -64,6 +68,15 @@ func (l *Live) stopOnce() error {
 // stopAll seizes and interrupts until a look at the cgroup shows no thread that
 // does not stand. Threads that stand start no others, so it ends.
 func (l *Live) stopAll() error {
+	err := l.stopEach()
+	if err != nil {
+		l.abandon(l.vforks)
+	}
+	l.vforks = nil
+	return err
+}
+
+func (l *Live) stopEach() error {
 	var started []*seized
 	for {
 		tids, err := l.tasks()
@@ -75,7 +88,7 @@ func (l *Live) stopAll() error {
 			if tid == l.cfg.Init {
 				continue
 			}
-			if t := l.threads[tid]; t != nil && t.round == l.round {
+			if t := l.threads[tid]; t != nil && t.round == l.round || l.waitsForChild(tid) {
 				continue
 			}
 			s, err := l.seize(tid)
@@ -86,10 +99,15 @@ func (l *Live) stopAll() error {
 				started = append(started, s)
 			}
 		}
-		if len(started) == 0 {
+		switch {
+		case len(started) > 0:
+			err = l.awaitAll(started)
+		case len(l.vforks) > 0:
+			err = l.passVforks()
+		default:
 			return nil
 		}
-		if err := l.awaitAll(started); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -124,7 +142,8 @@ func (l *Live) seize(tid int) (*seized, error) {
 		l.strays = slices.Delete(l.strays, i, i+1)
 		return s, nil
 	}
-	err := ptrace.Seize(tid, tracee.OptionsLive)
+	// Its filter holds until it stands: it runs on until then.
+	err := ptrace.Seize(tid, 0)
 	if err == nil {
 		err = ptrace.Interrupt(tid)
 	}
@@ -184,10 +203,16 @@ func ended(tid int) bool {
 
 // await waits until a thread stands, and reads its registers.
 func (l *Live) await(s *seized) error {
-	st, err := l.wait(s.tid, patience)
+	st, err := l.wait(s.tid, briefly)
 	if err == unix.EINTR {
-		return fault.New(fault.Uncapturable, "stop %s: %w", describeThread(s.tid), errUnstoppable).
-			WithHint("it may wait for a child that shares its memory (vfork), or for a device; try again")
+		if inVfork(s.tid) {
+			l.vforks = append(l.vforks, s)
+			return nil
+		}
+		st, err = l.wait(s.tid, patience-briefly)
+	}
+	if err == unix.EINTR {
+		return unstoppable(s.tid)
 	}
 	if err == unix.ECHILD || err == nil && !st.Stopped() {
 		return nil // it ended
@@ -202,6 +227,9 @@ func (l *Live) await(s *seized) error {
 			s.boost.lower(s.tid, new(int))
 			return err
 		}
+	}
+	if err := ptrace.SetOptions(s.tid, tracee.OptionsLive); err != nil {
+		return fmt.Errorf("options of thread %d: %w", s.tid, err)
 	}
 	t.round, t.boost = l.round, s.boost
 	t.process.round = l.round

@@ -50,6 +50,14 @@ func Seize(tid int, options uintptr) error {
 	return nil
 }
 
+// SetOptions gives a stopped thread other options than those of [Seize].
+func SetOptions(tid int, options uintptr) error {
+	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETOPTIONS, uintptr(tid), 0, options, 0, 0); e != 0 {
+		return e
+	}
+	return nil
+}
+
 // Interrupt asks a seized thread to stop; [Wait] tells when it has.
 func Interrupt(tid int) error { return call(unix.PTRACE_INTERRUPT, tid, 0, nil) }
 

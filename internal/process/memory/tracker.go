@@ -68,6 +68,15 @@ func (t *Tracker) open() error {
 	return nil
 }
 
+// Reopen begins anew, in the memory that the process has now. Open files of
+// /proc stay with the memory that they were opened in: while another process has
+// that, too, as after vfork(2), Refresh does not notice an execve.
+func (t *Tracker) Reopen() error {
+	t.Close()
+	t.full = true
+	return t.open()
+}
+
 // UseOrigins tells what the files of restored processes are. It must be called
 // before the first Refresh.
 func (t *Tracker) UseOrigins(o *Origins) { t.origins = o }
@@ -108,11 +117,9 @@ func (t *Tracker) Refresh() error {
 		return err
 	}
 	if n == 0 {
-		t.Close()
-		if err := t.open(); err != nil {
+		if err := t.Reopen(); err != nil {
 			return err
 		}
-		t.full = true
 		if n, err = t.readMaps(); err != nil {
 			return err
 		}
