@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/linux/sched"
 )
 
 func TestKindsOfCredentials(t *testing.T) {
@@ -89,6 +92,123 @@ except OSError: pass
 `,
 		},
 	})
+}
+
+// Threads of one process may differ in all that belongs to a thread.
+func TestKindsOfThreadsThatDiffer(t *testing.T) {
+	playAll(t, []scene{
+		{
+			name: "users, groups, capabilities, filters and scheduling of threads",
+			setup: `
+import queue
+keys = ('Uid', 'Gid', 'Groups', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp', 'Seccomp_filters', 'Cpus_allowed', 'SigBlk')
+L = ctypes.c_long
+def raw(*a): # of this thread alone: the C library's calls are for all threads
+    if libc.syscall(*[L(x) if isinstance(x, int) else x for x in a]) == -1: raise OSError(ctypes.get_errno(), str(a))
+def groups(*g): raw(116, len(g), (ctypes.c_uint32 * len(g))(*g))
+def install(nr, error, flags=0):
+    code = b''.join(struct.pack('HBBI', *i) for i in ((0x20, 0, 0, 0), (0x15, 0, 1, nr), (6, 0, 0, 0x50000 | error), (6, 0, 0, 0x7fff0000)))
+    buf = ctypes.create_string_buffer(code); raw(317, 1, flags, ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 4, ctypes.addressof(buf))))
+class Caps(ctypes.Structure): _fields_ = [('e', ctypes.c_uint32), ('p', ctypes.c_uint32), ('i', ctypes.c_uint32)]
+def user(): groups(7, 8); raw(119, 4, 5, 6); raw(117, 1000, 1001, 1002)
+def fsuser(): raw(122, 33); raw(123, 34)
+def nobody(): raw(117, 65534, 65534, 65534)
+def bounded():
+    for c in range(2, 8): raw(157, 24, c, 0, 0, 0)
+    raw(157, 28, 5, 0, 0, 0)
+    d = (Caps * 2)(); d[0].e = 1; d[0].p = d[0].i = 0x401; raw(126, ctypes.create_string_buffer(struct.pack('II', 0x20080522, 0)), d)
+    raw(157, 47, 2, 10, 0, 0)
+def filtered(): install(84, errno.ERANGE)
+def batch(): os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 9)
+def idle(): os.sched_setscheduler(0, os.SCHED_IDLE | os.SCHED_RESET_ON_FORK, os.sched_param(0)); os.sched_setaffinity(0, {0})
+install(83, errno.EDOM) # before there are threads: all have it
+def serve(f):
+    try: f()
+    except BaseException as e: box[f].put(repr(e))
+    box[f].put(threading.get_native_id())
+    while True:
+        code = say[f].get()
+        try: r = eval(code, globals())
+        except BaseException as e: r = repr(e)
+        box[f].put(r)
+all_ = (user, fsuser, nobody, bounded, filtered, batch, idle)
+say, box = {f: queue.Queue() for f in all_}, {f: queue.Queue() for f in all_}
+for f in all_: threading.Thread(target=serve, args=(f,), daemon=True).start()
+tids = {f: box[f].get() for f in all_}
+same([t for t in tids.values() if not isinstance(t, int)], [])
+def tell(f, code): say[f].put(code); return box[f].get(timeout=10)
+def facts():
+    out = {}
+    for f, t in list(tids.items()) + [('main', os.getpid())]:
+        out[f if f == 'main' else f.__name__] = [(k, status('self/task/%d' % t, k)) for k in keys] + [os.sched_getscheduler(t), os.getpriority(os.PRIO_PROCESS, t)]
+    return out
+was = facts()
+same(len({str(v) for v in was.values()}), 8, 'they differ')
+`,
+			peek: `
+now = facts()
+for k in was:
+    for a, b in zip(now[k], was[k]): same(a, b, k)
+for f in all_: same('Numerical argument' in tell(f, "os.mkdir('/tmp/none')"), True, f.__name__)
+`,
+			check: `
+same('Numerical result' in tell(filtered, "os.rmdir('/tmp/none')"), True)
+same('No such file' in tell(user, "os.rmdir('/tmp/none')"), True)
+same(tell(user, "[libc.syscall(L(n)) for n in (102, 107, 104, 108)]"), [1000, 1001, 4, 5])
+for f, want in ((user, (1001, 5)), (nobody, (65534, 0)), (fsuser, (33, 34))):
+    n = '/dev/shm/by-' + f.__name__
+    r = tell(f, "os.close(os.open('%s', os.O_CREAT | os.O_WRONLY))" % n)
+    st = os.stat(n); same((st.st_uid, st.st_gid), want, f.__name__); os.unlink(n)
+same('PermissionError' in tell(nobody, "raw(117, 0, 0, 0)"), True)
+`,
+			spoil: `tell(batch, "os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)")`,
+		},
+		{
+			name: "filters that are given to all threads later",
+			setup: `
+L = ctypes.c_long
+def install(nr, error, flags=0):
+    code = b''.join(struct.pack('HBBI', *i) for i in ((0x20, 0, 0, 0), (0x15, 0, 1, nr), (6, 0, 0, 0x50000 | error), (6, 0, 0, 0x7fff0000)))
+    buf = ctypes.create_string_buffer(code); call(libc.syscall, L(317), L(1), L(flags), ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 4, ctypes.addressof(buf))))
+install(83, errno.EDOM)
+for i in range(3): threading.Thread(target=lambda: [time.sleep(1000) for _ in range(1000)], daemon=True).start()
+install(84, errno.ERANGE, 1)
+count = lambda: {status('self/task/' + t, 'Seccomp_filters') for t in os.listdir('/proc/self/task')}
+was = count()
+`,
+			peek: `same(count(), was)`,
+			check: `
+install(131, errno.EXDEV, 1)
+same(count(), {str(int(*was) + 1)})
+`,
+			spoil: `1`,
+		},
+	})
+}
+
+// Real-time scheduling, which only the machine's administrator can give, is kept.
+func TestKindsOfRealtime(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	h.exec(box, false, "sleep", "7654321")
+	x := h.obedient(box)
+	x.must("wait", "until(lambda: any(b'7654321' in open('/proc/' + p + '/cmdline', 'rb').read() for p in os.listdir('/proc') if p.isdigit()))")
+	want := sched.Attr{Policy: unix.SCHED_RR, Priority: 3, Flags: sched.ResetOnFork}
+	if e := sched.Set(hostProcesses(t, "7654321")[0], want); e != 0 {
+		t.Skipf("this machine gives cgroups no time for real-time threads: %v", e)
+	}
+	c := h.checkpoint(box)
+	for range 2 {
+		pids := hostProcesses(t, "7654321")
+		if len(pids) != 1 {
+			t.Fatalf("%d processes", len(pids))
+		}
+		got, e := sched.Get(pids[0])
+		if e != 0 || got.Policy != want.Policy || got.Priority != want.Priority || got.Flags != want.Flags {
+			t.Errorf("%+v, %v", got, e)
+		}
+		h.rollback(box, c.ID)
+	}
 }
 
 // A process that was restored is confined as one that was started: of both, all

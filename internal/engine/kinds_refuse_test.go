@@ -49,12 +49,6 @@ k = libc.syscall(56, 0x200 | 17, 0, 0, 0, 0)
 if k == 0:
     while True: time.sleep(1000)
 `, `os.kill(k, 9); os.waitpid(k, 0)`, []string{"share one current directory"}},
-		{"a thread with a user of its own", `
-go = threading.Event()
-def other():
-    libc.syscall(117, 5, 5, -1); ready.set(); go.wait(); libc.syscall(117, 0, 0, -1); time.sleep(0)
-ready = threading.Event(); th = threading.Thread(target=other); th.start(); ready.wait()
-`, `go.set(); th.join()`, []string{"python3", "a thread"}},
 	}
 	h := newHost(t)
 	outer := t

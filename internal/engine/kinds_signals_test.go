@@ -98,15 +98,15 @@ while signal.sigtimedwait([signal.SIGTRAP], 0): pass
 signal.pthread_sigmask(signal.SIG_BLOCK, [42])
 class Value(ctypes.Union): _fields_ = [('i', ctypes.c_int), ('p', ctypes.c_void_p)]
 libc.sigqueue.argtypes = [ctypes.c_int, ctypes.c_int, Value]
-for i in range(20): call(libc.sigqueue, os.getpid(), 42, Value(p=0x7000_0000_0000 + i))
+for i in range(3000): call(libc.sigqueue, os.getpid(), 42, Value(p=0x7000_0000_0000 + i))
 def values():
     out, b, set_ = [], ctypes.create_string_buffer(128), ctypes.c_uint64(1 << 41)
     while libc.syscall(128, ctypes.byref(set_), b, (ctypes.c_int64 * 2)(), ctypes.c_size_t(8)) == 42:
         out.append(struct.unpack_from('QQ', b.raw, 16)[1])
     return out
 `,
-			peek:  `same(status('self', 'SigQ').split('/')[0], '20')`,
-			check: `same(values(), [0x7000_0000_0000 + i for i in range(20)])`,
+			peek:  `same(status('self', 'SigQ').split('/')[0], '3000')`,
+			check: `same(values(), [0x7000_0000_0000 + i for i in range(3000)])`,
 			spoil: `values()`,
 		},
 		{

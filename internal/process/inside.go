@@ -134,9 +134,6 @@ func (l *Live) askAll() error {
 		}
 	}
 	for _, p := range l.order {
-		if err := l.refuseThreads(p); err != nil {
-			return err
-		}
 		if err := l.askDescriptors(p); err != nil {
 			return err
 		}

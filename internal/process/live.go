@@ -60,7 +60,7 @@ type Live struct {
 	tids        []int
 	begun       []*liveThread // whose batches run
 	lastPID     int           // that the pid namespace gave; 0: not known
-	signals     [maxPending][128]byte
+	signals     [peeked][128]byte
 	strays      []int     // told to stop, and given up before they did
 	vforks      []*seized // told to stop, and wait for a child of vfork(2)
 }

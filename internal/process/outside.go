@@ -15,7 +15,8 @@ import (
 
 const (
 	xstateMax  = 16 << 10 // AVX-512 and tile data fit
-	maxPending = 256      // signals queued for one thread or process
+	maxPending = 1 << 16  // signals queued for one thread or process
+	peeked     = 256      // of them at once
 )
 
 // readThread reads what ptrace tells of a stopped thread.
@@ -44,7 +45,7 @@ func (l *Live) readThread(t *liveThread) error {
 	if t.deliver != 0 && t.deliver != int(unix.SIGSTOP) { // it was about to be delivered: in the copy it is pending still
 		m.Pending = append([][128]byte{t.pending}, m.Pending...)
 	}
-	m.Sched = image.Sched{Policy: int(t.boost.was.Policy), Nice: int(t.boost.was.Nice), Priority: int(t.boost.was.Priority)}
+	keepSched(&m.Sched, &t.boost.was)
 	if !l.cfg.Realtime {
 		if err := readSched(t.host, m); err != nil {
 			return threadError(t, "scheduling", err)
@@ -72,17 +73,20 @@ func blocked(mask uint64, si [128]byte) bool {
 
 // pending reads the signals that wait for a thread, or for its whole process.
 func (l *Live) pending(t *liveThread, shared bool) ([][128]byte, error) {
-	n, err := ptrace.PeekPending(t.host, shared, l.signals[:])
-	if err != nil {
-		return nil, threadError(t, "pending signals", err)
+	var out [][128]byte
+	for {
+		n, err := ptrace.PeekPending(t.host, shared, len(out), l.signals[:])
+		if err != nil {
+			return nil, threadError(t, "pending signals", err)
+		}
+		if n == 0 {
+			return out, nil
+		}
+		if out = append(out, l.signals[:n]...); len(out) > maxPending {
+			return nil, fault.New(fault.Uncapturable, "%s has more than %d signals queued", describe(t.process), maxPending).
+				WithHint("let it receive them, then try again")
+		}
 	}
-	if n == maxPending {
-		return nil, fault.New(fault.Uncapturable, "%s has %d or more signals queued", describe(t.process), maxPending)
-	}
-	if n == 0 {
-		return nil, nil
-	}
-	return append([][128]byte(nil), l.signals[:n]...), nil
 }
 
 func threadError(t *liveThread, what string, err error) error {

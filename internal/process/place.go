@@ -135,8 +135,20 @@ func (r *restore) makeThreads(n *newProcess) error {
 		b.Call(unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
 	fd := b.Call(unix.SYS_USERFAULTFD, uffd.Flags)
-	lead := p.Threads[0]
-	r.target.Walls.Assume(b, credentials(lead), confine.CheckpointRestore)
+	if common := commonFilters(p); common > 0 {
+		c := tracee.NewBatch()
+		c.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		c, err := queueFilters(n.tracee, c, p.Threads[0].Filters[:common])
+		if err == nil {
+			err = n.tracee.Run(c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if alikeThreads(p) { // threads inherit what they have in common, and set the rest themselves
+		r.target.Walls.Assume(b, credentials(p.Threads[0]), confine.CheckpointRestore)
+	}
 	for _, t := range p.Threads[1:] {
 		b.Clone3(tracee.CloneArgs{
 			Flags: unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD |

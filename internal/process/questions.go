@@ -24,14 +24,14 @@ const (
 
 // questions are what one thread is asked, made once and used at each stop.
 type questions struct {
-	batch                                      *tracee.Batch
-	uids, gids, groups, caps                   *tracee.Output
-	tidAddress, altStack, pdeathsig, name      *tracee.Output
-	ngroups, noNewPrivs, secureBits, slack     tracee.Ref
-	bounding, ambient                          [unix.CAP_LAST_CAP + 1]tracee.Ref
-	actions, timers, subreaper                 *tracee.Output // of the process, asked of its leader
-	umask, dumpable, personality, programBreak tracee.Ref
-	noHugePages                                tracee.Ref
+	batch                                                *tracee.Batch
+	uids, gids, groups, caps                             *tracee.Output
+	tidAddress, altStack, pdeathsig, name                *tracee.Output
+	fsuid, fsgid, ngroups, noNewPrivs, secureBits, slack tracee.Ref
+	bounding, ambient                                    [unix.CAP_LAST_CAP + 1]tracee.Ref
+	actions, timers, subreaper                           *tracee.Output // of the process, asked of its leader
+	umask, dumpable, personality, programBreak           tracee.Ref
+	noHugePages                                          tracee.Ref
 }
 
 // newQuestions makes the questions for the i-th thread of a process, in a
@@ -48,6 +48,8 @@ func newQuestions(i, slot int) *questions {
 	q.uids, q.gids = b.Output(12), b.Output(12)
 	b.Call(unix.SYS_GETRESUID, q.uids, q.uids.Ptr+4, q.uids.Ptr+8)
 	b.Call(unix.SYS_GETRESGID, q.gids, q.gids.Ptr+4, q.gids.Ptr+8)
+	// Ids that are none change nothing, and the old ones are returned (setfsuid(2)).
+	q.fsuid, q.fsgid = b.Call(unix.SYS_SETFSUID, ^uint64(0)), b.Call(unix.SYS_SETFSGID, ^uint64(0))
 	q.groups = b.Output(4 * maxGroups)
 	q.ngroups = b.Try(unix.SYS_GETGROUPS, maxGroups, q.groups)
 	q.caps = b.Output(24)
@@ -100,7 +102,7 @@ func (q *questions) answer(t *liveThread) error {
 	for i := range 3 {
 		c.UID[i], c.GID[i] = u32(q.uids.Bytes(), i), u32(q.gids.Bytes(), i)
 	}
-	c.UID[3], c.GID[3] = c.UID[1], c.GID[1] // set with the effective one, unless setfsuid(2) came after
+	c.UID[3], c.GID[3] = b.Value(q.fsuid), b.Value(q.fsgid)
 	n, err := b.Result(q.ngroups)
 	if errors.Is(err, unix.EINVAL) {
 		return fault.New(fault.Uncapturable, "has more than %d supplementary groups", maxGroups)

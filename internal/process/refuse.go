@@ -1,7 +1,6 @@
 package process
 
 import (
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -35,11 +34,11 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 		if !native(&t.regs) {
 			return no("runs code of another word size").WithHint("run a 64-bit build of it")
 		}
-		if pol := t.image.Sched.Policy; pol != unix.SCHED_NORMAL && pol != unix.SCHED_BATCH && pol != unix.SCHED_IDLE {
-			return no("has a thread with real-time scheduling (policy %d)", pol).WithHint("run it with ordinary scheduling")
-		}
-		if !slices.EqualFunc(t.image.Filters, p.image.Threads[0].Filters, slices.Equal[[]byte]) {
-			return no("has threads with seccomp filters of their own")
+		switch pol := t.image.Sched.Policy; pol {
+		case unix.SCHED_NORMAL, unix.SCHED_BATCH, unix.SCHED_IDLE, unix.SCHED_FIFO, unix.SCHED_RR:
+		default:
+			return no("has a thread (%d) with scheduling of policy %d (deadlines, or a scheduler of the machine's own)", t.tid, pol).
+				WithHint("run it with another policy")
 		}
 	}
 	for i := range p.memory.VMAs() {

@@ -13,7 +13,34 @@ func readSched(tid int, m *image.Thread) error {
 	if e != 0 {
 		return e
 	}
-	m.Sched.Policy, m.Sched.Nice, m.Sched.Priority = int(a.Policy), int(a.Nice), int(a.Priority)
+	keepSched(&m.Sched, &a)
+	return nil
+}
+
+func keepSched(to *image.Sched, a *sched.Attr) {
+	to.Policy, to.Nice, to.Priority = int(a.Policy), int(a.Nice), int(a.Priority)
+	to.ResetOnFork = a.Flags&sched.ResetOnFork != 0
+}
+
+// setSched gives a thread its scheduling. A machine or cgroup that has no time for
+// real-time threads, where the checkpoint was made by one that had, leaves it an
+// ordinary one.
+func setSched(tid int, m *image.Sched) error {
+	a := sched.Attr{Policy: uint32(m.Policy), Nice: int32(m.Nice), Priority: uint32(m.Priority)}
+	if m.ResetOnFork {
+		a.Flags = sched.ResetOnFork
+	}
+	if a == (sched.Attr{}) {
+		return nil
+	}
+	e := sched.Set(tid, a)
+	if e == unix.EPERM && a.Priority > 0 {
+		a.Policy, a.Priority = sched.Other, 0
+		e = sched.Set(tid, a)
+	}
+	if e != 0 {
+		return e
+	}
 	return nil
 }
 

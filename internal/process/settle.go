@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
-	"github.com/sandtree/sandtree/internal/linux/sched"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -55,10 +54,8 @@ func (r *restore) settle(n *newProcess) error {
 		if err := unix.SchedSetaffinity(tid, &m.Sched.Affinity); err != nil && err != unix.EINVAL { // no such processor here
 			return fmt.Errorf("processors of thread %d: %w", m.TID, err)
 		}
-		if a := (sched.Attr{Policy: uint32(m.Sched.Policy), Nice: int32(m.Sched.Nice)}); a.Policy != sched.Other || a.Nice != 0 {
-			if e := sched.Set(tid, a); e != 0 {
-				return fmt.Errorf("scheduling of thread %d: %w", m.TID, e)
-			}
+		if err := setSched(tid, &m.Sched); err != nil {
+			return fmt.Errorf("scheduling of thread %d: %w", m.TID, err)
 		}
 	}
 	path := fmt.Sprintf("/proc/%d/oom_score_adj", n.tracee.TID)
@@ -98,6 +95,9 @@ func setLimit(pid, resource int, l unix.Rlimit) error {
 func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
 	p := n.image
 	b := tracee.NewBatch()
+	if !alikeThreads(p) {
+		r.target.Walls.Assume(b, credentials(m), 0)
+	}
 	b.Call(unix.SYS_SET_ROBUST_LIST, m.RobustList[0], m.RobustList[1])
 	b.Call(unix.SYS_SET_TID_ADDRESS, m.ClearTID)
 	b.Call(unix.SYS_SIGALTSTACK, m.AltStack[:], nil)
@@ -106,10 +106,18 @@ func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
 	if m.Rseq.Pointer != 0 {
 		b.Call(unix.SYS_RSEQ, m.Rseq.Pointer, m.Rseq.Size, 0, m.Rseq.Signature)
 	}
-	queueSignals(b, p.PID, m.TID, m.Pending)
+	b, err := queueSignals(n.threads[i], b, m.Pending, func(b *tracee.Batch, sig uint32, si []byte) {
+		b.Call(unix.SYS_RT_TGSIGQUEUEINFO, p.PID, m.TID, sig, si)
+	})
+	if err != nil {
+		return err
+	}
 	if i == 0 {
-		for _, si := range p.Pending {
-			b.Call(unix.SYS_RT_SIGQUEUEINFO, p.PID, binary.LittleEndian.Uint32(si[:]), si[:])
+		b, err = queueSignals(n.threads[i], b, p.Pending, func(b *tracee.Batch, sig uint32, si []byte) {
+			b.Call(unix.SYS_RT_SIGQUEUEINFO, p.PID, sig, si)
+		})
+		if err != nil {
+			return err
 		}
 		for w, t := range p.Timers {
 			if t.Value != (unix.Timeval{}) {
@@ -118,8 +126,8 @@ func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
 			}
 		}
 	}
-	for _, f := range m.Filters {
-		b.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, b.PutWords(uint64(len(f)/8), uint64(b.Put(f))))
+	if b, err = queueFilters(n.threads[i], b, m.Filters[commonFilters(p):]); err != nil {
+		return err
 	}
 	credentials(m).Settle(b)
 	if m.PDeathSig != 0 { // credentials that change clear it
@@ -128,12 +136,20 @@ func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
 	return n.threads[i].Run(b)
 }
 
-// queueSignals has a thread queue its pending signals anew. The kernel lets a
-// process send siginfo of any kind to itself alone.
-func queueSignals(b *tracee.Batch, pid, tid int, pending [][128]byte) {
+// queueSignals has a thread queue pending signals anew, in a batch that is begun, and
+// returns the one to go on with. The kernel lets a process send siginfo of any kind
+// to itself alone.
+func queueSignals(t *tracee.Tracee, b *tracee.Batch, pending [][128]byte, queue func(*tracee.Batch, uint32, []byte)) (*tracee.Batch, error) {
 	for _, si := range pending {
-		b.Call(unix.SYS_RT_TGSIGQUEUEINFO, pid, tid, binary.LittleEndian.Uint32(si[:]), si[:])
+		if b.Full(8, 4096) {
+			if err := t.Run(b); err != nil {
+				return nil, err
+			}
+			b = tracee.NewBatch()
+		}
+		queue(b, binary.LittleEndian.Uint32(si[:]), si[:])
 	}
+	return b, nil
 }
 
 // zombies ends those that are to be waited for by their parents, the way that

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
 )
 
 // Types of kcmp(2), which needs no more than what ptrace needs.
@@ -57,19 +58,51 @@ func same(p, q *liveProcess, what uintptr) bool {
 	return e == 0 && r == 0
 }
 
-// refuseThreads refuses threads that differ in what restore gives to all of a
-// process.
-func (l *Live) refuseThreads(p *liveProcess) error {
-	if len(p.image.Threads) == 0 {
-		return nil
-	}
-	lead := p.image.Threads[0]
-	for _, t := range p.image.Threads[1:] {
-		if !equalIdentity(&lead.Creds, &t.Creds) {
-			return fault.New(fault.Uncapturable, "%s has a thread (%d) with a user, groups or bounds of its own", describe(p), t.TID)
+// alikeThreads reports whether all threads have the leader's users, groups and
+// bounds, and so can inherit them.
+func alikeThreads(p *image.Process) bool {
+	for _, t := range p.Threads {
+		if !equalIdentity(&p.Threads[0].Creds, &t.Creds) {
+			return false
 		}
 	}
-	return nil
+	return true
+}
+
+// commonFilters is how many seccomp filters all threads have in common: those that
+// they inherited, or that were given to all at once. They are installed before
+// the threads are cloned, since the kernel gives filters to all threads later
+// (SECCOMP_FILTER_FLAG_TSYNC) only if they share those that they have.
+func commonFilters(p *image.Process) int {
+	n := len(p.Threads[0].Filters)
+	for _, t := range p.Threads {
+		if !t.Creds.NoNewPrivs {
+			return 0
+		}
+		n = min(n, len(t.Filters))
+		for i := range n {
+			if !bytes.Equal(t.Filters[i], p.Threads[0].Filters[i]) {
+				n = i
+				break
+			}
+		}
+	}
+	return n
+}
+
+// queueFilters has a thread install filters, in a batch that is begun, and returns
+// the one to go on with.
+func queueFilters(t *tracee.Tracee, b *tracee.Batch, filters [][]byte) (*tracee.Batch, error) {
+	for _, f := range filters {
+		if b.Full(8, len(f)+4096) {
+			if err := t.Run(b); err != nil {
+				return nil, err
+			}
+			b = tracee.NewBatch()
+		}
+		b.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, b.PutWords(uint64(len(f)/8), uint64(b.Put(f))))
+	}
+	return b, nil
 }
 
 // equalIdentity compares all but capabilities, which are restored for each

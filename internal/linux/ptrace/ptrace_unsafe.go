@@ -148,14 +148,16 @@ func GetRseq(tid int) (c RseqConfig, err error) {
 const SiginfoSize = 128
 
 // PeekPending reads pending signals without taking them: those of the whole
-// process if shared, else the thread's. It fills out with a siginfo_t each and
-// returns how many there were, at most len(out). It does not allocate.
-func PeekPending(tid int, shared bool, out [][SiginfoSize]byte) (int, error) {
+// process if shared, else the thread's, from the one at offset on. It fills out with
+// a siginfo_t each and returns how many. Only none means that there are no more: the
+// kernel stops early when the caller has a signal pending itself. It does not
+// allocate.
+func PeekPending(tid int, shared bool, offset int, out [][SiginfoSize]byte) (int, error) {
 	args := struct {
 		off   uint64
 		flags uint32
 		nr    int32
-	}{nr: int32(len(out))}
+	}{off: uint64(offset), nr: int32(len(out))}
 	if shared {
 		args.flags = 1 // PTRACE_PEEKSIGINFO_SHARED
 	}

@@ -12,7 +12,9 @@ const (
 	Other = 0
 	FIFO  = 1
 
-	resetOnFork = 1 << 0 // SCHED_FLAG_RESET_ON_FORK
+	// ResetOnFork is the flag of a thread whose children and threads are ordinary
+	// ones (SCHED_RESET_ON_FORK in sched(7)).
+	ResetOnFork = 1 << 0
 )
 
 // Attr is a thread's scheduling.
@@ -55,7 +57,7 @@ func Set(tid int, v Attr) unix.Errno {
 func Realtime(tid int, reset bool) unix.Errno {
 	a := Attr{Policy: FIFO, Priority: 1}
 	if reset {
-		a.Flags = resetOnFork
+		a.Flags = ResetOnFork
 	}
 	return Set(tid, a)
 }

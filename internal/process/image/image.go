@@ -134,6 +134,7 @@ type Credentials struct {
 // Sched is a thread's scheduling.
 type Sched struct {
 	Policy, Nice, Priority int
+	ResetOnFork            bool // SCHED_RESET_ON_FORK
 	Affinity               unix.CPUSet
 	TimerSlack             uint64 // nanoseconds
 	IOPriority             int    // as ioprio_get(2) has it
