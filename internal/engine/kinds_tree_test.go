@@ -352,7 +352,8 @@ func TestKindsOfJobs(t *testing.T) {
 	shell := x.ask("echo shell $$", "shell ")
 	foreground := func(w *talk) {
 		t.Helper()
-		w.must("wait for the foreground", "until(lambda: stat("+shell+")['foreground'] != "+shell+", 'foreground')")
+		// And until it runs: going on would take a stop back that came before.
+		w.must("wait for the foreground", "until(lambda: stat("+shell+")['foreground'] != "+shell+" and stat(stat("+shell+")['foreground'])['state'] == 'S', 'foreground')")
 	}
 	c := h.checkpoint(box)
 	jobs := func(x *talk, when string) {
