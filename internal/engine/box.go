@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,19 @@ func (b *box) live() (*body, error) {
 }
 
 // describe is what the node knows of the sandbox. The caller holds mu.
+// describeReborn is describe of a sandbox with a new body. Sessions that are
+// live go with their descriptors, and are described as they were when those
+// were taken: if one has ended since, its end is reported by itself.
+func (b *box) describeReborn(live []control.Session) control.Sandbox {
+	d := b.describe()
+	for i, s := range d.Sessions {
+		if k := slices.IndexFunc(live, func(l control.Session) bool { return l.ID == s.ID }); k >= 0 {
+			d.Sessions[i] = live[k]
+		}
+	}
+	return d
+}
+
 func (b *box) describe() control.Sandbox {
 	return control.Sandbox{
 		ID: b.id, Hostname: b.hostname, Created: b.created, Resources: b.resources,

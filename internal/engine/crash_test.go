@@ -75,7 +75,7 @@ func crashSteps(cfg control.Config) error {
 	if _, _, err := e.Rollback(background, ref); err != nil {
 		return err
 	}
-	if _, err := e.Fork(background, control.ForkRequest{From: ref, Sandboxes: []string{id("copy")}, Hostnames: []string{""}}); err != nil {
+	if _, err := forked(e.Fork(background, control.ForkRequest{From: ref, Sandboxes: []string{id("copy")}, Hostnames: []string{""}})); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(background, 20*time.Second)

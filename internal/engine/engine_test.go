@@ -77,9 +77,9 @@ func TestEightForksAtOnce(t *testing.T) {
 	for i := range ids {
 		ids[i] = h.id("sb")
 		wg.Go(func() {
-			_, err := h.engine.Fork(background, control.ForkRequest{
+			_, err := forked(h.engine.Fork(background, control.ForkRequest{
 				From: control.CheckpointRef{Sandbox: box, Checkpoint: c.ID}, Sandboxes: []string{ids[i]}, Hostnames: []string{""},
-			})
+			}))
 			if err != nil {
 				t.Error(err)
 			}

@@ -57,9 +57,9 @@ func TestEveryStepMayFail(t *testing.T) {
 			return err
 		},
 		"fork": func() error {
-			_, err := h.engine.Fork(background, control.ForkRequest{
+			_, err := forked(h.engine.Fork(background, control.ForkRequest{
 				From: control.CheckpointRef{Sandbox: box, Checkpoint: good.ID}, Sandboxes: []string{h.id("sb")}, Hostnames: []string{""},
-			})
+			}))
 			return err
 		},
 	}

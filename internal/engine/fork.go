@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -14,27 +16,30 @@ import (
 )
 
 // Fork makes sandboxes from a checkpoint. Either all are made or none.
-func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkReply, error) {
+func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkReply, []*os.File, error) {
 	from, err := e.box(r.From.Sandbox)
 	if err != nil {
-		return control.ForkReply{}, err
+		return control.ForkReply{}, nil, err
 	}
 	if len(r.Hostnames) != len(r.Sandboxes) || len(r.Sandboxes) == 0 {
-		return control.ForkReply{}, fault.New(fault.Invalid, "%d sandboxes with %d hostnames", len(r.Sandboxes), len(r.Hostnames))
+		return control.ForkReply{}, nil, fault.New(fault.Invalid, "%d sandboxes with %d hostnames", len(r.Sandboxes), len(r.Hostnames))
 	}
 	n, release, err := from.tree.Use(r.From.Checkpoint)
 	if err != nil {
-		return control.ForkReply{}, err
+		return control.ForkReply{}, nil, err
 	}
 	defer release()
 	if err := n.Data.acquire(ctx); err != nil {
-		return control.ForkReply{}, err
+		return control.ForkReply{}, nil, err
 	}
 	defer n.Data.release()
 	defer e.standbys.engage()()
 	source := tree.Node[*checkpoint]{ID: n.ID, Name: n.Name, Parent: from.tree.Parent(n.ID), Data: n.Data}
 	out := control.ForkReply{Checkpoint: describe(source), Sandboxes: make([]control.Sandbox, len(r.Sandboxes)), ElapsedNS: make([]int64, len(r.Sandboxes))}
 	errs := make([]error, len(r.Sandboxes))
+	files := make([][]*os.File, len(r.Sandboxes))
+	room := atomic.Int64{}
+	room.Store(control.MaxForkFiles)
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, runtime.NumCPU()) // more at once would only wait for each other
 	for i, id := range r.Sandboxes {
@@ -42,27 +47,35 @@ func (e *Engine) Fork(ctx context.Context, r control.ForkRequest) (control.ForkR
 		wg.Go(func() {
 			defer func() { <-turns }()
 			begin := time.Now()
-			out.Sandboxes[i], errs[i] = e.forkOne(from, n.ID, n.Data, id, r.Hostnames[i], r.Resources)
+			out.Sandboxes[i], files[i], errs[i] = e.forkOne(from, n.ID, n.Data, id, r.Hostnames[i], r.Resources)
+			if room.Add(-int64(len(files[i]))) < 0 { // the node fetches them
+				closeFiles(files[i])
+				files[i] = nil
+			}
 			out.ElapsedNS[i] = time.Since(begin).Nanoseconds()
 		})
 	}
 	wg.Wait()
 	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
 	if i < 0 {
-		return out, nil
+		for _, fs := range files {
+			out.Files = append(out.Files, len(fs))
+		}
+		return out, slices.Concat(files...), nil
 	}
+	closeFiles(slices.Concat(files...))
 	err = fault.New(fault.KindOf(errs[i]), "fork checkpoint %s: %w", r.From.Checkpoint, errs[i])
 	for k, id := range r.Sandboxes {
 		if errs[k] == nil {
 			err = errors.Join(err, e.Remove(ctx, control.SandboxRequest{Sandbox: id}))
 		}
 	}
-	return control.ForkReply{}, err
+	return control.ForkReply{}, nil, err
 }
 
 // forkOne makes one copy, from a standby if one is ready. Without resources it has
 // those of the checkpoint.
-func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, hostname string, own *control.Resources) (control.Sandbox, error) {
+func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, hostname string, own *control.Resources) (control.Sandbox, []*os.File, error) {
 	if hostname == "" {
 		hostname = c.hostname
 	}
@@ -72,7 +85,7 @@ func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, host
 	}
 	b, err := e.newBox(id, hostname, r, c.setuid)
 	if err != nil {
-		return control.Sandbox{}, err
+		return control.Sandbox{}, nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,15 +110,12 @@ func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, host
 		}
 	}
 	if err != nil {
-		return control.Sandbox{}, errors.Join(err, e.dropBox(b))
+		return control.Sandbox{}, nil, errors.Join(err, e.dropBox(b))
 	}
 	b.body = next.body
-	files, err := e.install(b, next)
-	for _, f := range files { // the node fetches its own
-		_ = f.Close()
-	}
+	live, files, err := e.install(b, next)
 	e.watch(b, next.body)
-	return b.describe(), err
+	return b.describeReborn(live), files, err
 }
 
 // sameBody reports whether bodies with these limits are alike: the disk's is the

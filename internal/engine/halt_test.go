@@ -26,9 +26,9 @@ func TestHaltKeepsTheCheckpoints(t *testing.T) {
 	}
 	for _, r := range []*control.Resources{nil, {MemoryBytes: 64 << 20, PIDs: 50}, {}} {
 		id := h.id("sb")
-		_, err := h.engine.Fork(background, control.ForkRequest{
+		_, err := forked(h.engine.Fork(background, control.ForkRequest{
 			From: control.CheckpointRef{Sandbox: box, Checkpoint: cp.ID}, Sandboxes: []string{id}, Hostnames: []string{"copy"}, Resources: r,
-		})
+		}))
 		check(t, err)
 		if got := h.adopt(id, x.id).ask("echo a=$a", "a="); got != "1" {
 			t.Errorf("the variable is %q", got)

@@ -162,7 +162,7 @@ func (h *host) fork(box, checkpoint string, n int) (out []string) {
 		r.Sandboxes = append(r.Sandboxes, h.id("sb"))
 		r.Hostnames = append(r.Hostnames, "")
 	}
-	_, err := h.engine.Fork(background, r)
+	_, err := forked(h.engine.Fork(background, r))
 	check(h.t, err)
 	return r.Sandboxes
 }

@@ -272,9 +272,9 @@ def fine():
 					if prefix == "process.capture." {
 						_, err = h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: h.id("cp")})
 					} else {
-						_, err = h.engine.Fork(background, control.ForkRequest{
+						_, err = forked(h.engine.Fork(background, control.ForkRequest{
 							From: control.CheckpointRef{Sandbox: box, Checkpoint: c.ID}, Sandboxes: []string{h.id("sb")}, Hostnames: []string{""},
-						})
+						}))
 					}
 					if err == nil || !strings.Contains(err.Error(), p) {
 						t.Fatalf("got %v", err)

@@ -312,3 +312,11 @@ func (h *host) rollback(box, checkpoint string) (control.Rebirth, map[string]*ta
 	}
 	return r, out
 }
+
+// forked is a fork of which nobody wants the sessions' descriptors.
+func forked(r control.ForkReply, files []*os.File, err error) (control.ForkReply, error) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+	return r, err
+}

@@ -218,9 +218,9 @@ func BenchmarkFork100(b *testing.B) {
 			ids[i] = h.id("sb")
 		}
 		begin := time.Now()
-		_, err := h.engine.Fork(background, control.ForkRequest{
+		_, err := forked(h.engine.Fork(background, control.ForkRequest{
 			From: control.CheckpointRef{Sandbox: r.box, Checkpoint: c.ID}, Sandboxes: ids, Hostnames: make([]string, 100),
-		})
+		}))
 		check(b, err)
 		took = append(took, time.Since(begin))
 		b.StopTimer()
@@ -239,9 +239,9 @@ func TestForksGoOnApart(t *testing.T) {
 	r.python.ask("dirty(512, 10)", "= ")
 	c := h.checkpoint(r.box)
 	ids := []string{h.id("sb"), h.id("sb"), h.id("sb"), h.id("sb")}
-	_, err := h.engine.Fork(background, control.ForkRequest{
+	_, err := forked(h.engine.Fork(background, control.ForkRequest{
 		From: control.CheckpointRef{Sandbox: r.box, Checkpoint: c.ID}, Sandboxes: ids, Hostnames: make([]string, 4),
-	})
+	}))
 	check(t, err)
 	all := []*reference{r}
 	for _, id := range ids {

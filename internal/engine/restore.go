@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,7 @@ import (
 	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/sandbox"
+	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
 // The steps of a restore that can be made to fail.
@@ -190,7 +192,7 @@ func (r *reborn) release() error { return r.body.thread.do(r.body.live.Resume) }
 
 // install makes the sessions those of the box, in its generation: they take the place of those of
 // the old body, whose records of others end as rolled back.
-func (e *Engine) install(b *box, r *reborn) (files []*os.File, err error) {
+func (e *Engine) install(b *box, r *reborn) (live []control.Session, files []*os.File, err error) {
 	b.sessions.mu.Lock()
 	old := b.sessions.all
 	b.sessions.all = map[string]*session{}
@@ -199,6 +201,7 @@ func (e *Engine) install(b *box, r *reborn) (files []*os.File, err error) {
 		b.sessions.all[s.ID] = s
 	}
 	var ended []*session
+	var errs []error
 	for id, s := range old {
 		if b.sessions.all[id] != nil {
 			s.Ended = true // its waiter has nothing to report any more
@@ -216,16 +219,21 @@ func (e *Engine) install(b *box, r *reborn) (files []*os.File, err error) {
 	for _, s := range ended {
 		e.events.SessionEnded(s.Session)
 	}
-	for i, s := range r.sessions {
-		e.await(b, r.body, s, r.processes[i])
+	// A command may end from the moment on that somebody waits for it: its
+	// descriptors are taken before.
+	for _, s := range slices.SortedFunc(slices.Values(r.sessions), func(a, b *session) int { return inOrder(a.Session, b.Session) }) {
 		fs, err := b.sessions.duplicates(s)
 		if err != nil {
-			for _, f := range files {
-				_ = f.Close()
-			}
-			return nil, err
+			closeFiles(files)
+			files, live = nil, nil
+			errs = append(errs, err)
+			break
 		}
 		files = append(files, fs...)
+		live = append(live, s.Session)
 	}
-	return files, nil
+	for i, s := range r.sessions {
+		e.await(b, r.body, s, r.processes[i])
+	}
+	return live, files, errors.Join(errs...)
 }

@@ -52,7 +52,7 @@ func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control
 	b.generation++
 	b.suspended = ""
 	b.tree.MoveTo(n.ID)
-	files, err := e.install(b, next)
+	live, files, err := e.install(b, next)
 	elapsed := time.Since(begin)
 	e.watch(b, next.body)
 	if old != nil {
@@ -62,5 +62,5 @@ func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control
 	if err != nil {
 		return control.Rebirth{}, nil, err
 	}
-	return control.Rebirth{Sandbox: b.describe(), ElapsedNS: elapsed.Nanoseconds(), StageNS: steps.ns}, files, nil
+	return control.Rebirth{Sandbox: b.describeReborn(live), ElapsedNS: elapsed.Nanoseconds(), StageNS: steps.ns}, files, nil
 }

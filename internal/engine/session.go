@@ -42,6 +42,12 @@ func (s *session) close() {
 	s.guard.close()
 }
 
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
 // sessions are a box's, by id.
 type sessions struct {
 	mu  sync.Mutex

@@ -63,9 +63,9 @@ func TestForkOfStandby(t *testing.T) {
 			t.Errorf("%d standbys for a checkpoint that is near", bodies)
 		}
 		id := h.id("sb")
-		_, err := h.engine.Fork(background, control.ForkRequest{
+		_, err := forked(h.engine.Fork(background, control.ForkRequest{
 			From: control.CheckpointRef{Sandbox: box, Checkpoint: c.id}, Sandboxes: []string{id}, Hostnames: []string{"copy"},
-		})
+		}))
 		check(t, err)
 		k := h.adopt(id, p.id)
 		if got := k.ask("x", "= "); got != c.x {
@@ -108,7 +108,7 @@ func TestNamedStandbys(t *testing.T) {
 		}
 	}
 	copies := []string{h.id("sb"), h.id("sb"), h.id("sb")}
-	_, err := h.engine.Fork(background, control.ForkRequest{From: ref, Sandboxes: copies, Hostnames: make([]string, 3)})
+	_, err := forked(h.engine.Fork(background, control.ForkRequest{From: ref, Sandboxes: copies, Hostnames: make([]string, 3)}))
 	check(t, err)
 	for _, id := range copies {
 		k := h.adopt(id, p.id)

@@ -80,9 +80,9 @@ func TestUnreadOutputIsOfTheProcess(t *testing.T) {
 	}
 	for i, from := range []control.Checkpoint{cp, cp2} {
 		id := h.id("sb")
-		_, err := h.engine.Fork(background, control.ForkRequest{
+		_, err := forked(h.engine.Fork(background, control.ForkRequest{
 			From: control.CheckpointRef{Sandbox: box, Checkpoint: from.ID}, Sandboxes: []string{id}, Hostnames: []string{""},
-		})
+		}))
 		check(t, err)
 		look(fmt.Sprint("fork ", i+1), func(x *talk) *talk { return h.adopt(id, x.id) }, h.adopt(id, sh.id))
 	}
@@ -189,9 +189,9 @@ while True:
 	for range 12 {
 		cp := h.checkpoint(box)
 		id := h.id("sb")
-		_, err := h.engine.Fork(background, control.ForkRequest{
+		_, err := forked(h.engine.Fork(background, control.ForkRequest{
 			From: control.CheckpointRef{Sandbox: box, Checkpoint: cp.ID}, Sandboxes: []string{id}, Hostnames: []string{""},
-		})
+		}))
 		check(t, err)
 		copied := records{t: t}
 		x := h.adopt(id, s.ID)

@@ -133,9 +133,9 @@ func walkStep(h *host, r *rand.Rand, b *walkBox, boxes *[]*walkBox) string {
 		}
 		c := pick()
 		id := h.id("sb")
-		_, err := h.engine.Fork(background, control.ForkRequest{
+		_, err := forked(h.engine.Fork(background, control.ForkRequest{
 			From: control.CheckpointRef{Sandbox: b.id, Checkpoint: c}, Sandboxes: []string{id}, Hostnames: []string{""},
-		})
+		}))
 		check(h.t, err)
 		f := &walkBox{id: id, talk: h.adopt(id, b.talk.id), said: map[string]string{}}
 		if got := f.talk.ask("verify()", "= "); got != b.said[c] {

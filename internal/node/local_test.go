@@ -417,39 +417,47 @@ func (l *local) Standby(_ context.Context, req control.StandbyRequest) error {
 	return err
 }
 
-func (l *local) Fork(_ context.Context, req control.ForkRequest) (control.ForkReply, error) {
+func (l *local) Fork(_ context.Context, req control.ForkRequest) (r control.ForkReply, files []*os.File, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var r control.ForkReply
 	src, err := l.box(req.From.Sandbox)
 	if err != nil {
-		return r, err
+		return r, nil, err
 	}
 	for _, c := range src.tree {
 		if c.ID == req.From.Checkpoint {
 			r.Checkpoint = c
 		}
 	}
-	for _, id := range req.Sandboxes {
+	for i, id := range req.Sandboxes {
 		b := l.newBox(id, src.Hostname)
 		b.Resources = src.Resources
 		if req.Resources != nil {
 			b.Resources = *req.Resources
 		}
 		if err := os.CopyFS(filepath.Join(l.dir, id), os.DirFS(filepath.Join(l.dir, src.ID))); err != nil {
-			return r, err
+			return r, nil, err
 		}
 		for _, p := range src.saved[req.From.Checkpoint] {
 			req := p.req
 			req.Sandbox = id
 			if _, err := l.spawn(b, req); err != nil {
-				return r, err
+				return r, nil, err
 			}
 		}
 		r.Sandboxes = append(r.Sandboxes, b.describe())
+		// Of every other copy the descriptors are to be fetched.
+		r.Files = append(r.Files, 0)
+		for _, s := range r.Sandboxes[i].Sessions {
+			if i%2 == 0 && !s.Ended {
+				copies := b.sessions[s.ID].copies()
+				files = append(files, copies...)
+				r.Files[i] += len(copies)
+			}
+		}
 		r.ElapsedNS = append(r.ElapsedNS, 1)
 	}
-	return r, nil
+	return r, files, nil
 }
 
 func (l *local) Diff(_ context.Context, req control.DiffRequest) (control.DiffReply, error) {

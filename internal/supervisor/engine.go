@@ -29,7 +29,7 @@ type Engine interface {
 	Tree(context.Context, control.SandboxRequest) (control.TreeReply, error)
 	Rollback(context.Context, control.CheckpointRef) (control.Rebirth, []*os.File, error)
 	Standby(context.Context, control.StandbyRequest) error
-	Fork(context.Context, control.ForkRequest) (control.ForkReply, error)
+	Fork(context.Context, control.ForkRequest) (control.ForkReply, []*os.File, error)
 	Kept(context.Context, control.CheckpointRef) (control.Checkpoint, error)
 	Finished(context.Context, control.CheckpointRef) (control.Checkpoint, error)
 	Suspend(context.Context, control.SuspendRequest) (control.Checkpoint, error)

@@ -39,7 +39,7 @@ func (s *supervisor) verbs() *wire.Mux {
 	reply(m, control.VerbTree, e.Tree)
 	files(m, control.VerbRollback, e.Rollback)
 	done(m, control.VerbStandby, e.Standby)
-	reply(m, control.VerbFork, e.Fork)
+	files(m, control.VerbFork, e.Fork)
 	reply(m, control.VerbKept, e.Kept)
 	reply(m, control.VerbFinished, e.Finished)
 	reply(m, control.VerbSuspend, e.Suspend)

@@ -107,7 +107,8 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 		req.Sandboxes = append(req.Sandboxes, rec.ID)
 		req.Hostnames = append(req.Hostnames, rec.Hostname)
 	}
-	r, err := client.Fork(ctx, req)
+	r, files, err := client.Fork(ctx, req)
+	defer func() { closeAll(files) }()
 	if err != nil {
 		return f, err
 	}
@@ -116,7 +117,10 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 	}
 	f.ElapsedNS = r.ElapsedNS
 	for i, k := range copies {
-		if err := s.adoptAll(ctx, k, client, r.Sandboxes[i]); err != nil {
+		n := r.Files[i]
+		err := s.adoptAll(ctx, k, client, r.Sandboxes[i], files[:n])
+		files = files[n:]
+		if err != nil {
 			return f, fmt.Errorf("sessions of copy %d: %w", i+1, err)
 		}
 		rec, err := s.update(ctx, k, func(rec *store.Sandbox) {

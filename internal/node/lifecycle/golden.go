@@ -178,7 +178,7 @@ func (s *Sandboxes) fromGolden(ctx context.Context, b *sandbox, g *golden) error
 	rec := b.record()
 	b.hold() // until its sessions are known
 	defer s.letGo(b)
-	r, err := g.fam.client.Fork(ctx, control.ForkRequest{
+	r, files, err := g.fam.client.Fork(ctx, control.ForkRequest{
 		From:      control.CheckpointRef{Sandbox: g.sandbox.record().ID, Checkpoint: g.checkpoint.ID},
 		Sandboxes: []string{rec.ID}, Hostnames: []string{rec.Hostname}, Resources: &rec.Resources,
 	})
@@ -186,9 +186,10 @@ func (s *Sandboxes) fromGolden(ctx context.Context, b *sandbox, g *golden) error
 		return err
 	}
 	if len(r.Sandboxes) != 1 {
+		closeAll(files)
 		return fault.New(fault.Internal, "the supervisor made %d copies of 1", len(r.Sandboxes))
 	}
-	if err := s.adoptAll(ctx, b, g.fam.client, r.Sandboxes[0]); err != nil {
+	if err := s.adoptAll(ctx, b, g.fam.client, r.Sandboxes[0], files); err != nil {
 		return fmt.Errorf("its sessions: %w", err)
 	}
 	b.recMu.Lock()

@@ -136,11 +136,25 @@ func (s *Sandboxes) takeUp(ctx context.Context, b *sandbox, client *control.Clie
 	return se.Start(state, files)
 }
 
-// adoptAll fetches the sessions of a new copy. Each gets a log of its own,
-// which begins at the checkpoint.
-func (s *Sandboxes) adoptAll(ctx context.Context, b *sandbox, client *control.Client, body control.Sandbox) error {
+// adoptAll takes up the sessions of a new copy. Each gets a log of its own,
+// which begins at the checkpoint. files are the descriptors of all that have not
+// ended, in order, or none: then they are fetched.
+func (s *Sandboxes) adoptAll(ctx context.Context, b *sandbox, client *control.Client, body control.Sandbox, files []*os.File) error {
+	defer func() { closeAll(files) }()
+	came := len(files) > 0
 	for _, state := range body.Sessions {
-		if state.Ended {
+		n := state.Descriptors()
+		switch {
+		case state.Ended:
+			continue
+		case came && len(files) < n:
+			return fault.New(fault.Internal, "the supervisor sent too few descriptors")
+		case came:
+			err := s.takeUp(ctx, b, client, state, files[:n])
+			files = files[n:]
+			if err != nil {
+				return err
+			}
 			continue
 		}
 		state, files, err := client.Adopt(ctx, control.SessionRequest{Sandbox: body.ID, Session: state.ID})

@@ -154,9 +154,21 @@ func (c *Client) Standby(ctx context.Context, req StandbyRequest) error {
 	return err
 }
 
-// Fork makes sandboxes from a checkpoint.
-func (c *Client) Fork(ctx context.Context, req ForkRequest) (ForkReply, error) {
-	return call[ForkReply](ctx, c, VerbFork, req)
+// Fork makes sandboxes from a checkpoint. See [ForkReply] for the files.
+func (c *Client) Fork(ctx context.Context, req ForkRequest) (ForkReply, []*os.File, error) {
+	r, files, err := wire.Call[ForkReply](ctx, c.Conn, VerbFork, req)
+	if err != nil {
+		return ForkReply{}, nil, err
+	}
+	n := 0
+	for _, k := range r.Files {
+		n += max(k, 0)
+	}
+	if len(r.Files) != len(r.Sandboxes) || n != len(files) {
+		closeAll(files)
+		return ForkReply{}, nil, fault.New(fault.Internal, "fork: the supervisor sent %d descriptors, not %d", len(files), n)
+	}
+	return r, files, nil
 }
 
 // Diff compares the files of two checkpoints.

@@ -27,7 +27,7 @@ const (
 	VerbTree             = "tree"              // SandboxRequest → TreeReply
 	VerbRollback         = "rollback"          // CheckpointRef → Rebirth, with descriptors of all its sessions
 	VerbStandby          = "standby"           // StandbyRequest → nothing
-	VerbFork             = "fork"              // ForkRequest → ForkReply; sessions of the copies are fetched with adopt
+	VerbFork             = "fork"              // ForkRequest → ForkReply, with descriptors of sessions
 	VerbDiff             = "diff"              // DiffRequest → DiffReply
 	VerbStats            = "stats"             // SandboxRequest → Stats
 	VerbKept             = "kept"              // CheckpointRef → Checkpoint, when it is durable or cannot be
@@ -358,11 +358,19 @@ type ForkRequest struct {
 	Resources *Resources `json:"resources,omitempty"`
 }
 
+// MaxForkFiles is how many descriptors come with a ForkReply at most.
+const MaxForkFiles = 768
+
 // ForkReply lists the copies of a checkpoint. ElapsedNS is the time of each.
+//
+// The descriptors of the first sessions come with it: Files says how many there
+// are of each copy, all or none of those that its sessions have which have not
+// ended, as of a [Rebirth]. The others' are fetched with [VerbAdopt].
 type ForkReply struct {
 	Checkpoint Checkpoint `json:"checkpoint"`
 	Sandboxes  []Sandbox  `json:"sandboxes"`
 	ElapsedNS  []int64    `json:"elapsed_ns"`
+	Files      []int      `json:"files"`
 }
 
 // DiffRequest compares the files of two checkpoints of one tree; an empty To
