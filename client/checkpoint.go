@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandtreev1 "github.com/sandtree/sandtree/api/sandtree/v1"
 )
@@ -238,6 +239,37 @@ type ForkResult struct {
 	Sandboxes  []*Sandbox
 	// ElapsedNS is the time of each.
 	ElapsedNS []int64
+	// Reseeds stand beside Sandboxes if they were reseeded.
+	Reseeds []Reseed
+}
+
+// Reseed is what became of one copy's /etc/sandtree/reseed.
+type Reseed struct {
+	Sandbox string `json:"sandbox"`
+	// Found is false where the copy has no such file.
+	Found bool `json:"found"`
+	// Session it ran as.
+	Session  string `json:"session,omitempty"`
+	ExitCode int    `json:"exit_code"`
+	// Reason says why it did not run, or was ended.
+	Reason    string `json:"reason,omitempty"`
+	Output    string `json:"output,omitempty"` // the end of it
+	ElapsedNS int64  `json:"elapsed_ns"`
+}
+
+// Failed reports whether the program was there and did not end well.
+func (r Reseed) Failed() bool { return r.Found && (r.ExitCode != 0 || r.Reason != "") }
+
+// ForkOptions say how copies are made.
+type ForkOptions struct {
+	Count int
+	Names []string // optional: as many as Count
+	// Reseed gives each copy an identity of its own: /etc/machine-id and
+	// /etc/hostname are written anew, where they are files, and the copy's
+	// /etc/sandtree/reseed is run as root, which is to do the rest (random
+	// generators, keys, ids). Copies of a template with Reseed have it in any case.
+	Reseed        bool
+	ReseedTimeout time.Duration // default: 30 seconds
 }
 
 // Fork makes n new sandboxes from the checkpoint. Names are optional.
@@ -255,16 +287,32 @@ func (s *Sandbox) Fork(ctx context.Context, n int, names ...string) (ForkResult,
 // live state is checkpointed first), a checkpoint's id, a checkpoint's name
 // if only one sandbox has it, or "SANDBOX/CHECKPOINT".
 func (c *Client) Fork(ctx context.Context, source string, n int, names ...string) (ForkResult, error) {
-	if n < 1 {
+	return c.ForkWith(ctx, source, ForkOptions{Count: n, Names: names})
+}
+
+// ForkWith is [Client.Fork] with options. A program of a copy that is to reseed it
+// and fails is no error: the copies are there, and Reseeds tell.
+func (c *Client) ForkWith(ctx context.Context, source string, o ForkOptions) (ForkResult, error) {
+	if o.Count < 1 {
 		return ForkResult{}, &Error{Kind: Invalid, Message: "fork: the number of copies must be at least 1"}
 	}
-	r, err := c.checkpoints.Fork(ctx, connect.NewRequest(&sandtreev1.ForkRequest{Source: source, Count: uint32(n), Names: names})) //nolint:gosec // the daemon bounds it far lower
+	req := &sandtreev1.ForkRequest{Source: source, Count: uint32(o.Count), Names: o.Names, Reseed: o.Reseed} //nolint:gosec // the daemon bounds it far lower
+	if o.ReseedTimeout != 0 {
+		req.ReseedTimeout = durationpb.New(o.ReseedTimeout)
+	}
+	r, err := c.checkpoints.Fork(ctx, connect.NewRequest(req))
 	if err != nil {
 		return ForkResult{}, wrap(err)
 	}
 	f := ForkResult{Checkpoint: c.checkpoint(r.Msg.GetCheckpoint()), ElapsedNS: r.Msg.GetElapsedNs()}
 	for _, m := range r.Msg.GetSandboxes() {
 		f.Sandboxes = append(f.Sandboxes, c.sandbox(m))
+	}
+	for _, m := range r.Msg.GetReseeds() {
+		f.Reseeds = append(f.Reseeds, Reseed{
+			Sandbox: m.GetSandbox(), Found: m.GetFound(), Session: m.GetSession(), ExitCode: int(m.GetExitCode()),
+			Reason: m.GetReason(), Output: m.GetOutput(), ElapsedNS: m.GetElapsedNs(),
+		})
 	}
 	return f, nil
 }

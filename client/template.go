@@ -23,6 +23,7 @@ type Template struct {
 	Dir       string            `json:"dir,omitempty"`
 	Resources Resources         `json:"resources"`
 	Setuid    bool              `json:"setuid,omitempty"`
+	Reseed    bool              `json:"reseed,omitempty"`
 	Created   time.Time         `json:"created"`
 	// Ready is the command that says when Start is ready, ReadyTimeout how long
 	// it is waited for; 0: a minute.
@@ -69,6 +70,9 @@ type TemplateConfig struct {
 	Resources Resources
 	// Setuid lets setuid programs, such as sudo, gain privilege inside.
 	Setuid bool
+	// Reseed gives each sandbox an identity of its own when it is created or forked;
+	// see [ForkOptions].
+	Reseed bool
 }
 
 // CreateTemplate makes a template. With a start command it returns when that is
@@ -76,7 +80,7 @@ type TemplateConfig struct {
 func (c *Client) CreateTemplate(ctx context.Context, t TemplateConfig) (Template, error) {
 	req := &sandtreev1.CreateTemplateRequest{
 		Name: t.Name, Image: t.Image, Start: t.Start, Env: t.Env, User: t.User, Dir: t.Dir,
-		Resources: toResources(t.Resources), Setuid: t.Setuid, Ready: t.Ready,
+		Resources: toResources(t.Resources), Setuid: t.Setuid, Reseed: t.Reseed, Ready: t.Ready,
 	}
 	if t.ReadyTimeout != 0 {
 		req.ReadyTimeout = durationpb.New(t.ReadyTimeout)
@@ -121,7 +125,7 @@ func fromTemplate(m *sandtreev1.Template) Template {
 	t := Template{
 		ID: m.GetId(), Name: m.GetName(), Image: m.GetImage(), ImageID: m.GetImageId(), Layers: m.GetLayers(),
 		Start: m.GetStart(), Env: m.GetEnv(), User: m.GetUser(), Dir: m.GetDir(),
-		Resources: fromResources(m.GetResources()), Setuid: m.GetSetuid(), Created: m.GetCreated().AsTime(),
+		Resources: fromResources(m.GetResources()), Setuid: m.GetSetuid(), Reseed: m.GetReseed(), Created: m.GetCreated().AsTime(),
 		Ready: m.GetReady(), ReadyTimeout: m.GetReadyTimeout().AsDuration(),
 	}
 	if g := m.GetGolden(); g != nil {

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/sandtree/sandtree/client"
@@ -10,20 +13,31 @@ import (
 // forked is one copy as --json prints it.
 type forked struct {
 	client.SandboxInfo
-	ElapsedNS int64 `json:"elapsed_ns"`
+	ElapsedNS int64          `json:"elapsed_ns"`
+	Reseed    *client.Reseed `json:"reseed,omitempty"`
 }
 
 func (inv *invocation) forkCmd() *cobra.Command {
 	var (
 		n     int
 		names []string
+		o     client.ForkOptions
 	)
 	cmd := &cobra.Command{
 		Use:   "fork SANDBOX|CHECKPOINT",
 		Short: "Make copies of a sandbox that go on by themselves",
 		Long: `Make new sandboxes from a checkpoint, or from a sandbox, of which a checkpoint is taken
 first. A checkpoint is named by its id, by its name if only one sandbox has it, or as
-SANDBOX/CHECKPOINT. Each copy has the same processes; neither sees the other's writes.`,
+SANDBOX/CHECKPOINT. Each copy has the same processes; neither sees the other's writes.
+
+Copies are alike in all that programs remember: random generators, keys, ids. With --reseed
+each gets an identity of its own, as all copies of a template made with --reseed do. Its
+/etc/machine-id and /etc/hostname are written anew, where they are files. Then its
+/etc/sandtree/reseed is run, if there is one, as root, while the copy's programs run. It is to do what else the
+programs need, and finds in its environment SANDTREE_SANDBOX, SANDTREE_NAME, SANDTREE_HOSTNAME,
+SANDTREE_TEMPLATE, SANDTREE_CHECKPOINT, SANDTREE_COPY (1 for the first copy), SANDTREE_MACHINE_ID, and SANDTREE_SEED
+(64 random hexadecimal digits). If it ends with another status than 0, or takes longer than
+--reseed-timeout, that is reported and the exit code is 2; the copies stay. It runs as a session of the copy.`,
 		Example:           "  sandtree fork try -n 8\n  sandtree fork try/before-upgrade --name again",
 		Args:              exactly(1),
 		ValidArgsFunction: inv.completeSandbox,
@@ -39,7 +53,8 @@ SANDBOX/CHECKPOINT. Each copy has the same processes; neither sees the other's w
 				return err
 			}
 			defer func() { _ = c.Close() }()
-			r, err := c.Fork(cmd.Context(), args[0], n, names...)
+			o.Count, o.Names = n, names
+			r, err := c.ForkWith(cmd.Context(), args[0], o)
 			if err != nil {
 				return err
 			}
@@ -49,15 +64,38 @@ SANDBOX/CHECKPOINT. Each copy has the same processes; neither sees the other's w
 				if i < len(r.ElapsedNS) {
 					all[i].ElapsedNS = r.ElapsedNS[i]
 				}
+				if i < len(r.Reseeds) {
+					all[i].Reseed = &r.Reseeds[i]
+				}
 			}
-			return inv.showTable(all, "ID NAME TIME", func(row func(...any)) {
+			err = inv.showTable(all, "ID NAME TIME", func(row func(...any)) {
 				for _, f := range all {
 					row(f.ID, f.Name, formatNS(f.ElapsedNS))
 				}
 			})
+			for _, s := range r.Reseeds {
+				if err == nil && s.Failed() {
+					err = reseedFailed(s)
+				}
+			}
+			return err
 		},
 	}
 	cmd.Flags().IntVarP(&n, "count", "n", 1, "number of copies")
 	cmd.Flags().StringArrayVar(&names, "name", nil, "name of a copy; once for each")
+	cmd.Flags().BoolVar(&o.Reseed, "reseed", false, "give each copy an identity of its own: run its /etc/sandtree/reseed")
+	cmd.Flags().DurationVar(&o.ReseedTimeout, "reseed-timeout", 0, "how long that may take (default 30s)")
 	return cmd
+}
+
+// reseedFailed is the error of a copy whose hook did not end well.
+func reseedFailed(r client.Reseed) error {
+	text := fmt.Sprintf("/etc/sandtree/reseed of copy %s ended with status %d", r.Sandbox, r.ExitCode)
+	if r.Reason != "" {
+		text += " (" + r.Reason + ")"
+	}
+	if r.Output != "" {
+		text += "; the end of its output:\n  " + strings.ReplaceAll(r.Output, "\n", "\n  ")
+	}
+	return fault.New(fault.Invalid, "%s", text).WithHint("the copies stay; run it again in that one")
 }

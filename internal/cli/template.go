@@ -87,6 +87,7 @@ the template's supervisor; after that it is made again for the next sandbox.`,
 	f.StringVarP(&cfg.User, "user", "u", "", "user that commands run as (default: the image's)")
 	f.StringVarP(&cfg.Dir, "workdir", "w", "", "directory that commands start in (default: the image's)")
 	f.BoolVar(&cfg.Setuid, "setuid", false, "let setuid programs, such as sudo, gain privilege inside")
+	f.BoolVar(&cfg.Reseed, "reseed", false, "give each sandbox an identity of its own; see fork --reseed")
 	limits.register(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("image", inv.completeImage)
 	return cmd
@@ -130,7 +131,7 @@ func (inv *invocation) templateShowCmd() *cobra.Command {
 			return inv.show(t, func(w io.Writer) {
 				facts(w, "id", t.ID, "name", t.Name, "image", t.Image, "start", t.Start, "ready", t.Ready,
 					"golden", goldenText(t.Golden), "env", envText(t.Env),
-					"user", t.User, "workdir", t.Dir, "limits", limitText(t.Resources), "setuid", yesNo(t.Setuid),
+					"user", t.User, "workdir", t.Dir, "limits", limitText(t.Resources), "setuid", yesNo(t.Setuid), "reseed", yesNo(t.Reseed),
 					"created", t.Created.Local().Format(time.DateTime))
 				for _, l := range t.Layers {
 					facts(w, "layer", l)

@@ -36,6 +36,9 @@ type Template struct {
 	User, Dir    string
 	Resources    control.Resources
 	Setuid       bool
+	// Reseed gives each sandbox an identity of its own when it is created or
+	// forked.
+	Reseed bool
 	Created      time.Time
 }
 

@@ -8,6 +8,7 @@ package sandtreev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -1601,7 +1602,14 @@ type ForkRequest struct {
 	// count is how many; 0 means 1.
 	Count uint32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	// names of the copies, optional: as many as count.
-	Names         []string `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+	Names []string `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+	// reseed gives each copy an identity of its own: it writes /etc/machine-id and
+	// /etc/hostname anew, where they are files, and runs the copy's
+	// /etc/sandtree/reseed as root. Copies of a template with reseed have it in any
+	// case.
+	Reseed bool `protobuf:"varint,4,opt,name=reseed,proto3" json:"reseed,omitempty"`
+	// reseed_timeout bounds that program; 0 means 30 seconds.
+	ReseedTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=reseed_timeout,json=reseedTimeout,proto3" json:"reseed_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1657,20 +1665,133 @@ func (x *ForkRequest) GetNames() []string {
 	return nil
 }
 
+func (x *ForkRequest) GetReseed() bool {
+	if x != nil {
+		return x.Reseed
+	}
+	return false
+}
+
+func (x *ForkRequest) GetReseedTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.ReseedTimeout
+	}
+	return nil
+}
+
+// Reseed is what became of one copy's /etc/sandtree/reseed.
+type Reseed struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// found is false where the copy has no such file.
+	Found bool `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
+	// session it ran as.
+	Session  string `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	ExitCode int32  `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	// reason says why it did not run, or was ended.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// output is the end of what it printed.
+	Output        string `protobuf:"bytes,6,opt,name=output,proto3" json:"output,omitempty"`
+	ElapsedNs     int64  `protobuf:"varint,7,opt,name=elapsed_ns,json=elapsedNs,proto3" json:"elapsed_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reseed) Reset() {
+	*x = Reseed{}
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reseed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reseed) ProtoMessage() {}
+
+func (x *Reseed) ProtoReflect() protoreflect.Message {
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reseed.ProtoReflect.Descriptor instead.
+func (*Reseed) Descriptor() ([]byte, []int) {
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Reseed) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *Reseed) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *Reseed) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *Reseed) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *Reseed) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Reseed) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *Reseed) GetElapsedNs() int64 {
+	if x != nil {
+		return x.ElapsedNs
+	}
+	return 0
+}
+
 type ForkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// checkpoint is the one that was forked.
 	Checkpoint *Checkpoint `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	Sandboxes  []*Sandbox  `protobuf:"bytes,2,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	// elapsed_ns of each copy.
-	ElapsedNs     []int64 `protobuf:"varint,3,rep,packed,name=elapsed_ns,json=elapsedNs,proto3" json:"elapsed_ns,omitempty"`
+	ElapsedNs []int64 `protobuf:"varint,3,rep,packed,name=elapsed_ns,json=elapsedNs,proto3" json:"elapsed_ns,omitempty"`
+	// reseeds stand beside sandboxes, if they were reseeded.
+	Reseeds       []*Reseed `protobuf:"bytes,4,rep,name=reseeds,proto3" json:"reseeds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ForkResponse) Reset() {
 	*x = ForkResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1803,7 @@ func (x *ForkResponse) String() string {
 func (*ForkResponse) ProtoMessage() {}
 
 func (x *ForkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[23]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1816,7 @@ func (x *ForkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkResponse.ProtoReflect.Descriptor instead.
 func (*ForkResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{23}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ForkResponse) GetCheckpoint() *Checkpoint {
@@ -1719,6 +1840,13 @@ func (x *ForkResponse) GetElapsedNs() []int64 {
 	return nil
 }
 
+func (x *ForkResponse) GetReseeds() []*Reseed {
+	if x != nil {
+		return x.Reseeds
+	}
+	return nil
+}
+
 type DiffRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// from and to are checkpoints as in ForkRequest.source. A sandbox means its
@@ -1733,7 +1861,7 @@ type DiffRequest struct {
 
 func (x *DiffRequest) Reset() {
 	*x = DiffRequest{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1873,7 @@ func (x *DiffRequest) String() string {
 func (*DiffRequest) ProtoMessage() {}
 
 func (x *DiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[24]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1886,7 @@ func (x *DiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
 func (*DiffRequest) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{24}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DiffRequest) GetFrom() string {
@@ -1792,7 +1920,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1932,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[25]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1945,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{25}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Change) GetPath() string {
@@ -1843,7 +1971,7 @@ type DiffResponse struct {
 
 func (x *DiffResponse) Reset() {
 	*x = DiffResponse{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[26]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1983,7 @@ func (x *DiffResponse) String() string {
 func (*DiffResponse) ProtoMessage() {}
 
 func (x *DiffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[26]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1996,7 @@ func (x *DiffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffResponse.ProtoReflect.Descriptor instead.
 func (*DiffResponse) Descriptor() ([]byte, []int) {
-	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{26}
+	return file_sandtree_v1_checkpoint_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DiffResponse) GetChanges() []*Change {
@@ -1888,7 +2016,7 @@ type VerifyCheckpointResponse_Problem struct {
 
 func (x *VerifyCheckpointResponse_Problem) Reset() {
 	*x = VerifyCheckpointResponse_Problem{}
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[28]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +2028,7 @@ func (x *VerifyCheckpointResponse_Problem) String() string {
 func (*VerifyCheckpointResponse_Problem) ProtoMessage() {}
 
 func (x *VerifyCheckpointResponse_Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[28]
+	mi := &file_sandtree_v1_checkpoint_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2062,7 @@ var File_sandtree_v1_checkpoint_proto protoreflect.FileDescriptor
 
 const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\n" +
-	"\x1csandtree/v1/checkpoint.proto\x12\vsandtree.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19sandtree/v1/sandbox.proto\"\xe0\x04\n" +
+	"\x1csandtree/v1/checkpoint.proto\x12\vsandtree.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19sandtree/v1/sandbox.proto\"\xe0\x04\n" +
 	"\n" +
 	"Checkpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -2056,18 +2184,30 @@ const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\x0fStandbyResponse\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\tR\n" +
-	"checkpoint\"Q\n" +
+	"checkpoint\"\xab\x01\n" +
 	"\vForkRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x14\n" +
-	"\x05names\x18\x03 \x03(\tR\x05names\"\x9a\x01\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\x12\x16\n" +
+	"\x06reseed\x18\x04 \x01(\bR\x06reseed\x12@\n" +
+	"\x0ereseed_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\rreseedTimeout\"\xbe\x01\n" +
+	"\x06Reseed\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\bR\x05found\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x12\x1b\n" +
+	"\texit_code\x18\x04 \x01(\x05R\bexitCode\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06output\x18\x06 \x01(\tR\x06output\x12\x1d\n" +
+	"\n" +
+	"elapsed_ns\x18\a \x01(\x03R\telapsedNs\"\xc9\x01\n" +
 	"\fForkResponse\x127\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x17.sandtree.v1.CheckpointR\n" +
 	"checkpoint\x122\n" +
 	"\tsandboxes\x18\x02 \x03(\v2\x14.sandtree.v1.SandboxR\tsandboxes\x12\x1d\n" +
 	"\n" +
-	"elapsed_ns\x18\x03 \x03(\x03R\telapsedNs\"K\n" +
+	"elapsed_ns\x18\x03 \x03(\x03R\telapsedNs\x12-\n" +
+	"\areseeds\x18\x04 \x03(\v2\x13.sandtree.v1.ReseedR\areseeds\"K\n" +
 	"\vDiffRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x18\n" +
@@ -2125,7 +2265,7 @@ func file_sandtree_v1_checkpoint_proto_rawDescGZIP() []byte {
 }
 
 var file_sandtree_v1_checkpoint_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_sandtree_v1_checkpoint_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_sandtree_v1_checkpoint_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_sandtree_v1_checkpoint_proto_goTypes = []any{
 	(CheckpointMemory)(0),                    // 0: sandtree.v1.CheckpointMemory
 	(Durability)(0),                          // 1: sandtree.v1.Durability
@@ -2154,64 +2294,68 @@ var file_sandtree_v1_checkpoint_proto_goTypes = []any{
 	(*StandbyRequest)(nil),                   // 24: sandtree.v1.StandbyRequest
 	(*StandbyResponse)(nil),                  // 25: sandtree.v1.StandbyResponse
 	(*ForkRequest)(nil),                      // 26: sandtree.v1.ForkRequest
-	(*ForkResponse)(nil),                     // 27: sandtree.v1.ForkResponse
-	(*DiffRequest)(nil),                      // 28: sandtree.v1.DiffRequest
-	(*Change)(nil),                           // 29: sandtree.v1.Change
-	(*DiffResponse)(nil),                     // 30: sandtree.v1.DiffResponse
-	nil,                                      // 31: sandtree.v1.Checkpoint.StageNsEntry
-	(*VerifyCheckpointResponse_Problem)(nil), // 32: sandtree.v1.VerifyCheckpointResponse.Problem
-	nil,                                      // 33: sandtree.v1.RollbackResponse.StageNsEntry
-	(*timestamppb.Timestamp)(nil),            // 34: google.protobuf.Timestamp
-	(*Sandbox)(nil),                          // 35: sandtree.v1.Sandbox
+	(*Reseed)(nil),                           // 27: sandtree.v1.Reseed
+	(*ForkResponse)(nil),                     // 28: sandtree.v1.ForkResponse
+	(*DiffRequest)(nil),                      // 29: sandtree.v1.DiffRequest
+	(*Change)(nil),                           // 30: sandtree.v1.Change
+	(*DiffResponse)(nil),                     // 31: sandtree.v1.DiffResponse
+	nil,                                      // 32: sandtree.v1.Checkpoint.StageNsEntry
+	(*VerifyCheckpointResponse_Problem)(nil), // 33: sandtree.v1.VerifyCheckpointResponse.Problem
+	nil,                                      // 34: sandtree.v1.RollbackResponse.StageNsEntry
+	(*timestamppb.Timestamp)(nil),            // 35: google.protobuf.Timestamp
+	(*Sandbox)(nil),                          // 36: sandtree.v1.Sandbox
+	(*durationpb.Duration)(nil),              // 37: google.protobuf.Duration
 }
 var file_sandtree_v1_checkpoint_proto_depIdxs = []int32{
-	34, // 0: sandtree.v1.Checkpoint.created:type_name -> google.protobuf.Timestamp
-	31, // 1: sandtree.v1.Checkpoint.stage_ns:type_name -> sandtree.v1.Checkpoint.StageNsEntry
+	35, // 0: sandtree.v1.Checkpoint.created:type_name -> google.protobuf.Timestamp
+	32, // 1: sandtree.v1.Checkpoint.stage_ns:type_name -> sandtree.v1.Checkpoint.StageNsEntry
 	0,  // 2: sandtree.v1.Checkpoint.memory:type_name -> sandtree.v1.CheckpointMemory
 	1,  // 3: sandtree.v1.Checkpoint.durable:type_name -> sandtree.v1.Durability
 	2,  // 4: sandtree.v1.CreateCheckpointRequest.keep:type_name -> sandtree.v1.Keep
 	4,  // 5: sandtree.v1.CreateCheckpointResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
 	7,  // 6: sandtree.v1.CreateCheckpointResponse.items:type_name -> sandtree.v1.CapturedItem
 	4,  // 7: sandtree.v1.WaitCheckpointResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
-	32, // 8: sandtree.v1.VerifyCheckpointResponse.problems:type_name -> sandtree.v1.VerifyCheckpointResponse.Problem
+	33, // 8: sandtree.v1.VerifyCheckpointResponse.problems:type_name -> sandtree.v1.VerifyCheckpointResponse.Problem
 	14, // 9: sandtree.v1.ImportRequest.open:type_name -> sandtree.v1.ImportOpen
-	35, // 10: sandtree.v1.ImportResponse.sandbox:type_name -> sandtree.v1.Sandbox
+	36, // 10: sandtree.v1.ImportResponse.sandbox:type_name -> sandtree.v1.Sandbox
 	20, // 11: sandtree.v1.ImportResponse.tree:type_name -> sandtree.v1.Tree
 	4,  // 12: sandtree.v1.Tree.checkpoints:type_name -> sandtree.v1.Checkpoint
 	20, // 13: sandtree.v1.TreeResponse.trees:type_name -> sandtree.v1.Tree
-	35, // 14: sandtree.v1.RollbackResponse.sandbox:type_name -> sandtree.v1.Sandbox
-	33, // 15: sandtree.v1.RollbackResponse.stage_ns:type_name -> sandtree.v1.RollbackResponse.StageNsEntry
-	4,  // 16: sandtree.v1.ForkResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
-	35, // 17: sandtree.v1.ForkResponse.sandboxes:type_name -> sandtree.v1.Sandbox
-	3,  // 18: sandtree.v1.Change.kind:type_name -> sandtree.v1.ChangeKind
-	29, // 19: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
-	5,  // 20: sandtree.v1.Checkpoints.Create:input_type -> sandtree.v1.CreateCheckpointRequest
-	8,  // 21: sandtree.v1.Checkpoints.Wait:input_type -> sandtree.v1.WaitCheckpointRequest
-	10, // 22: sandtree.v1.Checkpoints.Verify:input_type -> sandtree.v1.VerifyCheckpointRequest
-	12, // 23: sandtree.v1.Checkpoints.Export:input_type -> sandtree.v1.ExportRequest
-	15, // 24: sandtree.v1.Checkpoints.Import:input_type -> sandtree.v1.ImportRequest
-	17, // 25: sandtree.v1.Checkpoints.Remove:input_type -> sandtree.v1.RemoveCheckpointRequest
-	19, // 26: sandtree.v1.Checkpoints.Tree:input_type -> sandtree.v1.TreeRequest
-	22, // 27: sandtree.v1.Checkpoints.Rollback:input_type -> sandtree.v1.RollbackRequest
-	24, // 28: sandtree.v1.Checkpoints.Standby:input_type -> sandtree.v1.StandbyRequest
-	26, // 29: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
-	28, // 30: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
-	6,  // 31: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
-	9,  // 32: sandtree.v1.Checkpoints.Wait:output_type -> sandtree.v1.WaitCheckpointResponse
-	11, // 33: sandtree.v1.Checkpoints.Verify:output_type -> sandtree.v1.VerifyCheckpointResponse
-	13, // 34: sandtree.v1.Checkpoints.Export:output_type -> sandtree.v1.ExportResponse
-	16, // 35: sandtree.v1.Checkpoints.Import:output_type -> sandtree.v1.ImportResponse
-	18, // 36: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
-	21, // 37: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
-	23, // 38: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
-	25, // 39: sandtree.v1.Checkpoints.Standby:output_type -> sandtree.v1.StandbyResponse
-	27, // 40: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
-	30, // 41: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
-	31, // [31:42] is the sub-list for method output_type
-	20, // [20:31] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	36, // 14: sandtree.v1.RollbackResponse.sandbox:type_name -> sandtree.v1.Sandbox
+	34, // 15: sandtree.v1.RollbackResponse.stage_ns:type_name -> sandtree.v1.RollbackResponse.StageNsEntry
+	37, // 16: sandtree.v1.ForkRequest.reseed_timeout:type_name -> google.protobuf.Duration
+	4,  // 17: sandtree.v1.ForkResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
+	36, // 18: sandtree.v1.ForkResponse.sandboxes:type_name -> sandtree.v1.Sandbox
+	27, // 19: sandtree.v1.ForkResponse.reseeds:type_name -> sandtree.v1.Reseed
+	3,  // 20: sandtree.v1.Change.kind:type_name -> sandtree.v1.ChangeKind
+	30, // 21: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
+	5,  // 22: sandtree.v1.Checkpoints.Create:input_type -> sandtree.v1.CreateCheckpointRequest
+	8,  // 23: sandtree.v1.Checkpoints.Wait:input_type -> sandtree.v1.WaitCheckpointRequest
+	10, // 24: sandtree.v1.Checkpoints.Verify:input_type -> sandtree.v1.VerifyCheckpointRequest
+	12, // 25: sandtree.v1.Checkpoints.Export:input_type -> sandtree.v1.ExportRequest
+	15, // 26: sandtree.v1.Checkpoints.Import:input_type -> sandtree.v1.ImportRequest
+	17, // 27: sandtree.v1.Checkpoints.Remove:input_type -> sandtree.v1.RemoveCheckpointRequest
+	19, // 28: sandtree.v1.Checkpoints.Tree:input_type -> sandtree.v1.TreeRequest
+	22, // 29: sandtree.v1.Checkpoints.Rollback:input_type -> sandtree.v1.RollbackRequest
+	24, // 30: sandtree.v1.Checkpoints.Standby:input_type -> sandtree.v1.StandbyRequest
+	26, // 31: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
+	29, // 32: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
+	6,  // 33: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
+	9,  // 34: sandtree.v1.Checkpoints.Wait:output_type -> sandtree.v1.WaitCheckpointResponse
+	11, // 35: sandtree.v1.Checkpoints.Verify:output_type -> sandtree.v1.VerifyCheckpointResponse
+	13, // 36: sandtree.v1.Checkpoints.Export:output_type -> sandtree.v1.ExportResponse
+	16, // 37: sandtree.v1.Checkpoints.Import:output_type -> sandtree.v1.ImportResponse
+	18, // 38: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
+	21, // 39: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
+	23, // 40: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
+	25, // 41: sandtree.v1.Checkpoints.Standby:output_type -> sandtree.v1.StandbyResponse
+	28, // 42: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
+	31, // 43: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
+	33, // [33:44] is the sub-list for method output_type
+	22, // [22:33] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_sandtree_v1_checkpoint_proto_init() }
@@ -2230,7 +2374,7 @@ func file_sandtree_v1_checkpoint_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandtree_v1_checkpoint_proto_rawDesc), len(file_sandtree_v1_checkpoint_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

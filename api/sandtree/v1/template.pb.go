@@ -101,7 +101,10 @@ type Template struct {
 	// ready_timeout bounds the waiting for it.
 	ReadyTimeout *durationpb.Duration `protobuf:"bytes,14,opt,name=ready_timeout,json=readyTimeout,proto3" json:"ready_timeout,omitempty"`
 	// golden is there for a template with a start command.
-	Golden        *Golden `protobuf:"bytes,15,opt,name=golden,proto3" json:"golden,omitempty"`
+	Golden *Golden `protobuf:"bytes,15,opt,name=golden,proto3" json:"golden,omitempty"`
+	// reseed gives each sandbox of the template an identity of its own when it is
+	// created or forked, as ForkRequest.reseed does.
+	Reseed        bool `protobuf:"varint,16,opt,name=reseed,proto3" json:"reseed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -241,6 +244,13 @@ func (x *Template) GetGolden() *Golden {
 	return nil
 }
 
+func (x *Template) GetReseed() bool {
+	if x != nil {
+		return x.Reseed
+	}
+	return false
+}
+
 // Golden is the checkpoint that new sandboxes are forked from.
 type Golden struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -323,6 +333,7 @@ type CreateTemplateRequest struct {
 	Setuid        bool                   `protobuf:"varint,8,opt,name=setuid,proto3" json:"setuid,omitempty"`
 	Ready         string                 `protobuf:"bytes,9,opt,name=ready,proto3" json:"ready,omitempty"`
 	ReadyTimeout  *durationpb.Duration   `protobuf:"bytes,10,opt,name=ready_timeout,json=readyTimeout,proto3" json:"ready_timeout,omitempty"`
+	Reseed        bool                   `protobuf:"varint,11,opt,name=reseed,proto3" json:"reseed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -425,6 +436,13 @@ func (x *CreateTemplateRequest) GetReadyTimeout() *durationpb.Duration {
 		return x.ReadyTimeout
 	}
 	return nil
+}
+
+func (x *CreateTemplateRequest) GetReseed() bool {
+	if x != nil {
+		return x.Reseed
+	}
+	return false
 }
 
 type CreateTemplateResponse struct {
@@ -740,7 +758,7 @@ var File_sandtree_v1_template_proto protoreflect.FileDescriptor
 
 const file_sandtree_v1_template_proto_rawDesc = "" +
 	"\n" +
-	"\x1asandtree/v1/template.proto\x12\vsandtree.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsandtree/v1/resources.proto\"\xa4\x04\n" +
+	"\x1asandtree/v1/template.proto\x12\vsandtree.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsandtree/v1/resources.proto\"\xbc\x04\n" +
 	"\bTemplate\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -757,7 +775,8 @@ const file_sandtree_v1_template_proto_rawDesc = "" +
 	"\x06setuid\x18\f \x01(\bR\x06setuid\x12\x14\n" +
 	"\x05ready\x18\r \x01(\tR\x05ready\x12>\n" +
 	"\rready_timeout\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\freadyTimeout\x12+\n" +
-	"\x06golden\x18\x0f \x01(\v2\x13.sandtree.v1.GoldenR\x06golden\x1a6\n" +
+	"\x06golden\x18\x0f \x01(\v2\x13.sandtree.v1.GoldenR\x06golden\x12\x16\n" +
+	"\x06reseed\x18\x10 \x01(\bR\x06reseed\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x02\n" +
@@ -770,7 +789,7 @@ const file_sandtree_v1_template_proto_rawDesc = "" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_MISSING\x10\x01\x12\x10\n" +
 	"\fSTATE_MAKING\x10\x02\x12\x0f\n" +
-	"\vSTATE_READY\x10\x03\"\x98\x03\n" +
+	"\vSTATE_READY\x10\x03\"\xb0\x03\n" +
 	"\x15CreateTemplateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\tR\x05image\x12\x14\n" +
@@ -782,7 +801,8 @@ const file_sandtree_v1_template_proto_rawDesc = "" +
 	"\x06setuid\x18\b \x01(\bR\x06setuid\x12\x14\n" +
 	"\x05ready\x18\t \x01(\tR\x05ready\x12>\n" +
 	"\rready_timeout\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\freadyTimeout\x1a6\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\freadyTimeout\x12\x16\n" +
+	"\x06reseed\x18\v \x01(\bR\x06reseed\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +

@@ -16,12 +16,25 @@ type Forked struct {
 	Checkpoint control.Checkpoint
 	Sandboxes  []store.Sandbox
 	ElapsedNS  []int64
+	Reseeds    []Reseeded // of each copy, if they were reseeded
+}
+
+// ForkOptions say how copies are made.
+type ForkOptions struct {
+	Count int
+	Names []string // none, or as many as Count
+	// Reseed gives each an identity of its own; see reseed.
+	Reseed        bool
+	ReseedTimeout time.Duration // 0: DefaultReseedTimeout
 }
 
 // Fork makes new sandboxes from a source: a checkpoint, see resolve, or a
 // sandbox, of which a checkpoint is taken first.
-func (s *Sandboxes) Fork(ctx context.Context, source string, count int, names []string) (Forked, error) {
+func (s *Sandboxes) Fork(ctx context.Context, source string, o ForkOptions) (Forked, error) {
+	count, names := o.Count, o.Names
 	switch {
+	case o.ReseedTimeout < 0:
+		return Forked{}, fault.New(fault.Invalid, "fork: a time limit of %s: negative", o.ReseedTimeout)
 	case count < 1 || count > MaxFork:
 		return Forked{}, fault.New(fault.Invalid, "fork: %d copies: not 1 to %d", count, MaxFork)
 	case len(names) > 0 && len(names) != count:
@@ -39,6 +52,13 @@ func (s *Sandboxes) Fork(ctx context.Context, source string, count int, names []
 	f, err := s.fork(ctx, b, c, count, names)
 	if err != nil {
 		return Forked{}, fmt.Errorf("fork of checkpoint %q: %w", c.ID, err)
+	}
+	t, err := s.templateOf(ctx, b)
+	if err == nil && (o.Reseed || t.Reseed) {
+		f.Reseeds, err = s.reseedAll(ctx, t, f.Sandboxes, o.ReseedTimeout)
+	}
+	if err != nil {
+		return Forked{}, fmt.Errorf("reseed copies of checkpoint %q, which stay: %w", c.ID, err)
 	}
 	return f, nil
 }

@@ -243,6 +243,9 @@ func (s *Sandboxes) Create(ctx context.Context, o CreateOptions) (store.Sandbox,
 		return store.Sandbox{}, fmt.Errorf("create sandbox of template %q: %w", t.Name, err)
 	}
 	rec, err = s.update(ctx, b, func(r *store.Sandbox) { r.State = store.Running })
+	if err == nil && t.Reseed {
+		err = s.reseedNew(ctx, b, t)
+	}
 	if err != nil {
 		s.undo(b)
 		return store.Sandbox{}, fmt.Errorf("create sandbox of template %q: %w", t.Name, err)

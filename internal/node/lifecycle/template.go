@@ -35,7 +35,7 @@ type TemplateOptions struct {
 	Env            map[string]string
 	User, Dir      string
 	Resources      control.Resources
-	Setuid         bool
+	Setuid, Reseed bool
 }
 
 func (o *TemplateOptions) checkStart() error {
@@ -68,7 +68,7 @@ func (s *Sandboxes) CreateTemplate(ctx context.Context, o TemplateOptions) (stor
 	}
 	t := store.Template{
 		ID: id.New(id.Template), Name: o.Name, ImageID: o.ImageID, Image: o.Image, Layers: o.Layers, Start: o.Start,
-		Env: merge(o.ImageEnv, o.Env), User: o.User, Dir: o.Dir, Resources: o.Resources, Setuid: o.Setuid, Created: time.Now().UTC(),
+		Env: merge(o.ImageEnv, o.Env), User: o.User, Dir: o.Dir, Resources: o.Resources, Setuid: o.Setuid, Reseed: o.Reseed, Created: time.Now().UTC(),
 		Ready: o.Ready, ReadyTimeout: o.ReadyTimeout,
 	}
 	if err := s.store.AddTemplate(ctx, t); err != nil {

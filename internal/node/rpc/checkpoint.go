@@ -97,7 +97,9 @@ func (h *checkpoints) Fork(ctx context.Context, req *connect.Request[sandtreev1.
 	if n == 0 {
 		n = 1
 	}
-	f, err := h.s.Fork(ctx, req.Msg.GetSource(), int(n), req.Msg.GetNames())
+	f, err := h.s.Fork(ctx, req.Msg.GetSource(), lifecycle.ForkOptions{
+		Count: int(n), Names: req.Msg.GetNames(), Reseed: req.Msg.GetReseed(), ReseedTimeout: req.Msg.GetReseedTimeout().AsDuration(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +110,12 @@ func (h *checkpoints) Fork(ctx context.Context, req *connect.Request[sandtreev1.
 			return nil, err
 		}
 		m.Sandboxes = append(m.Sandboxes, d)
+	}
+	for _, r := range f.Reseeds {
+		m.Reseeds = append(m.Reseeds, &sandtreev1.Reseed{
+			Sandbox: r.Sandbox, Found: r.Found, Session: r.Session, ExitCode: int32(r.ExitCode), //nolint:gosec // a byte
+			Reason: r.Reason, Output: r.Output, ElapsedNs: r.Took.Nanoseconds(),
+		})
 	}
 	return reply(m), nil
 }

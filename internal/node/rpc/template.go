@@ -20,7 +20,7 @@ type templates struct {
 func (h *templates) toTemplate(t store.Template) *sandtreev1.Template {
 	m := &sandtreev1.Template{
 		Id: t.ID, Name: t.Name, Image: t.Image, ImageId: t.ImageID, Layers: t.Layers, Start: t.Start, Env: t.Env,
-		User: t.User, Dir: t.Dir, Resources: toResources(t.Resources), Created: timestamp(t.Created), Setuid: t.Setuid,
+		User: t.User, Dir: t.Dir, Resources: toResources(t.Resources), Created: timestamp(t.Created), Setuid: t.Setuid, Reseed: t.Reseed,
 		Ready: t.Ready,
 	}
 	if t.ReadyTimeout != 0 {
@@ -51,7 +51,7 @@ func (h *templates) Create(ctx context.Context, req *connect.Request[sandtreev1.
 	m := req.Msg
 	o := lifecycle.TemplateOptions{
 		Name: m.GetName(), Start: m.GetStart(), Env: m.GetEnv(), User: m.GetUser(), Dir: m.GetDir(),
-		Resources: fromResources(m.GetResources()), Setuid: m.GetSetuid(), Ready: m.GetReady(), ReadyTimeout: m.GetReadyTimeout().AsDuration(),
+		Resources: fromResources(m.GetResources()), Setuid: m.GetSetuid(), Reseed: m.GetReseed(), Ready: m.GetReady(), ReadyTimeout: m.GetReadyTimeout().AsDuration(),
 	}
 	t, err := h.record(ctx, m.GetImage(), o)
 	if err == nil {

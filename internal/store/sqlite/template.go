@@ -8,20 +8,20 @@ import (
 	"github.com/sandtree/sandtree/internal/store"
 )
 
-const templateColumns = "id, name, image_id, image, layers, start, env, user, dir, resources, setuid, created, ready, ready_timeout"
+const templateColumns = "id, name, image_id, image, layers, start, env, user, dir, resources, setuid, created, ready, ready_timeout, reseed"
 
 func scanTemplate(row scanner) (t store.Template, err error) {
 	err = row.Scan(&t.ID, &t.Name, &t.ImageID, &t.Image, asJSON(&t.Layers), &t.Start, asJSON(&t.Env), &t.User, &t.Dir,
-		asJSON(&t.Resources), &t.Setuid, timeColumn{&t.Created}, &t.Ready, &t.ReadyTimeout)
+		asJSON(&t.Resources), &t.Setuid, timeColumn{&t.Created}, &t.Ready, &t.ReadyTimeout, &t.Reseed)
 	return t, err
 }
 
 // AddTemplate implements [store.Templates].
 func (d *DB) AddTemplate(ctx context.Context, t store.Template) error {
 	return d.exec(ctx, fmt.Sprintf("template %q", t.Name),
-		"INSERT INTO templates ("+templateColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		"INSERT INTO templates ("+templateColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		t.ID, t.Name, t.ImageID, t.Image, asJSON(&t.Layers), t.Start, asJSON(&t.Env), t.User, t.Dir,
-		asJSON(&t.Resources), t.Setuid, nanos(t.Created), t.Ready, int64(t.ReadyTimeout))
+		asJSON(&t.Resources), t.Setuid, nanos(t.Created), t.Ready, int64(t.ReadyTimeout), t.Reseed)
 }
 
 // Template implements [store.Templates].

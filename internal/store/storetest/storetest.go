@@ -45,7 +45,7 @@ func someTemplate(name string) store.Template {
 	return store.Template{
 		ID: "tp-" + name, Name: name, ImageID: "im-1", Image: "img", Layers: []string{"sha256:1", "sha256:2"},
 		Start: "python3 -m http.server", Env: map[string]string{"A": "ü='\"\n"}, User: "me", Dir: "/srv",
-		Resources: control.Resources{MemoryBytes: 1 << 40, CPUs: 0.5, PIDs: 9, DiskBytes: 7}, Setuid: true, Created: now,
+		Resources: control.Resources{MemoryBytes: 1 << 40, CPUs: 0.5, PIDs: 9, DiskBytes: 7}, Setuid: true, Reseed: true, Created: now,
 		Ready: "curl -sf localhost", ReadyTimeout: 90 * time.Second,
 	}
 }
