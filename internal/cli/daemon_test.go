@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 	"github.com/sandtree/sandtree/internal/testrootfs"
 )
 
@@ -44,9 +45,7 @@ var startShared = sync.OnceValue(func() error {
 // shows its log.
 func daemon(t *testing.T) (state string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("the daemon needs root")
-	}
+	roottest.Need(t, "the daemon")
 	t.Setenv("SANDTREE_TEST_ROOTFS", testrootfs.Path(t))
 	if err := startShared(); err != nil {
 		t.Fatal(err)

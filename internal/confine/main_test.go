@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
@@ -51,9 +52,7 @@ type end struct {
 
 func boot(t *testing.T) *body {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	roottest.Need(t, "this test")
 	p, err := tracee.NewProgram()
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/sandtree/sandtree/internal/host/control"
 	"github.com/sandtree/sandtree/internal/host/layout"
 	"github.com/sandtree/sandtree/internal/image/erofs"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 	"github.com/sandtree/sandtree/internal/wire"
 )
 
@@ -39,9 +40,7 @@ type daemon struct {
 // enter. When the test ends, nothing of its daemon may be left.
 func newState(t *testing.T) layout.Layout {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	roottest.Need(t, "this test")
 	l, err := layout.Of(filepath.Join(t.TempDir(), "state"))
 	if err != nil {
 		t.Fatal(err)

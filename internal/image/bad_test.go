@@ -21,6 +21,7 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/image"
 	"github.com/sandtree/sandtree/internal/image/store"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 )
 
 // TestBadSources: each gives a clear error and leaves nothing in the store.
@@ -116,9 +117,7 @@ func TestBadSources(t *testing.T) {
 // TestFullDisk imports into a store with no room for it: nothing stays, and a
 // smaller image fits.
 func TestFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
+	roottest.Need(t, "mounting")
 	small := t.TempDir()
 	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatal(err)

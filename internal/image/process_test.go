@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/image"
 	"github.com/sandtree/sandtree/internal/image/store"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 )
 
 // TestMain makes the test binary a program that imports an image, for tests
@@ -98,9 +99,7 @@ func TestKilled(t *testing.T) {
 
 // TestUnprivileged imports as a user who owns nothing but the store.
 func TestUnprivileged(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("becoming another user needs root")
-	}
+	roottest.Need(t, "becoming another user")
 	// t.TempDir is closed to others.
 	dir := must(os.MkdirTemp("/tmp", "store-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })

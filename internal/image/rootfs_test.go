@@ -8,15 +8,14 @@ import (
 	"github.com/sandtree/sandtree/internal/image"
 	"github.com/sandtree/sandtree/internal/image/erofstest"
 	"github.com/sandtree/sandtree/internal/image/store"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 	"github.com/sandtree/sandtree/internal/testrootfs"
 )
 
 // TestDebian imports a real root file system and compares it with what tar(1)
 // extracts.
 func TestDebian(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("extracting device nodes needs root")
-	}
+	roottest.Need(t, "extracting device nodes")
 	src := testrootfs.Path(t)
 	st, _ := newStore(t)
 	r := must(image.Import(t.Context(), st, "debian", src, image.Options{}))(t)

@@ -23,6 +23,7 @@ import (
 	"github.com/sandtree/sandtree/client"
 	"github.com/sandtree/sandtree/internal/fault"
 	hostcontrol "github.com/sandtree/sandtree/internal/host/control"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 	"github.com/sandtree/sandtree/internal/node"
 	"github.com/sandtree/sandtree/internal/store"
 	"github.com/sandtree/sandtree/internal/store/sqlite"
@@ -83,9 +84,7 @@ func start(t *testing.T) (*daemon, *client.Client) {
 // startIn starts a daemon in a directory that prepare is called with first.
 func startIn(t *testing.T, prepare func(dir string)) (*daemon, *client.Client) {
 	t.Helper()
-	if !isRoot() {
-		t.Skip("owners of files need root")
-	}
+	roottest.Need(t, "owners of files")
 	dir, err := os.MkdirTemp("", "sandtree-node-")
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/host/child"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 )
 
 // A reaper waits for all children of its process, so each test runs one in a
@@ -48,9 +49,7 @@ func spec(role string, args ...string) child.Spec {
 // run runs a role and returns what it printed.
 func run(t *testing.T, role string) string {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	roottest.Need(t, "this test")
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -142,9 +141,7 @@ func roleOwner([]string) error {
 }
 
 func TestChildDiesWithItsHost(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	roottest.Need(t, "this test")
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

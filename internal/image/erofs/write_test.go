@@ -18,6 +18,7 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/image/erofs"
 	"github.com/sandtree/sandtree/internal/image/erofstest"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 )
 
 // writeImage writes the tree into a file of the test.
@@ -63,9 +64,7 @@ func must(t testing.TB, err error) {
 // TestDirectoryRoundTrip packs a directory with every kind of file and
 // attribute and reads it back through the kernel.
 func TestDirectoryRoundTrip(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("device nodes and owners need root")
-	}
+	roottest.Need(t, "device nodes and owners")
 	src := t.TempDir()
 	p := func(name string) string { return filepath.Join(src, name) }
 	must(t, os.WriteFile(p("empty"), nil, 0o600))

@@ -21,6 +21,7 @@ import (
 	"github.com/sandtree/sandtree/internal/image/erofs"
 	"github.com/sandtree/sandtree/internal/image/erofstest"
 	"github.com/sandtree/sandtree/internal/image/layer"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 )
 
 // entry is a tar entry in short.
@@ -347,9 +348,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // TestSpoolOnFullDisk gives Exhausted and keeps nothing.
 func TestSpoolOnFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
+	roottest.Need(t, "mounting")
 	small := t.TempDir()
 	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=256k"); err != nil {
 		t.Fatal(err)

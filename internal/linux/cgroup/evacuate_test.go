@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 )
 
 // A container's top group has processes in it that must make room.
 func TestEvacuate(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	roottest.Need(t, "this test")
 	l, err := Detect()
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 )
 
 // The test binary runs again inside groups, with its part in this variable.
@@ -83,9 +84,7 @@ func TestMain(m *testing.M) {
 // setup makes a parent of its own for a test and checks that it leaves none.
 func setup(t *testing.T) *cgroup.Parent {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	roottest.Need(t, "this test")
 	l, err := cgroup.Detect()
 	if err != nil {
 		t.Fatal(err)

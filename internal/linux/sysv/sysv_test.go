@@ -1,19 +1,18 @@
 package sysv
 
 import (
-	"os"
 	"runtime"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 )
 
 // Objects of a namespace of the test's own are made, listed, read and set.
 func TestObjects(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("a namespace needs root")
-	}
+	roottest.Need(t, "a namespace")
 	runtime.LockOSThread() // and the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWIPC); err != nil {
 		t.Fatal(err)

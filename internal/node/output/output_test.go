@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 	"github.com/sandtree/sandtree/internal/node/output"
 )
 
@@ -342,9 +343,7 @@ func TestSettleSaysWhenAllIsIn(t *testing.T) {
 }
 
 func TestFullDiskWaits(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounting needs root")
-	}
+	roottest.Need(t, "mounting")
 	for _, kind := range []string{"pipe", "terminal"} {
 		t.Run(kind, func(t *testing.T) {
 			dir := t.TempDir()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
@@ -56,9 +57,7 @@ exec sleep infinity`
 
 func newBody(t testing.TB) *body {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("mounts need root")
-	}
+	roottest.Need(t, "mounts")
 	c := exec.Command("unshare", "-mn", "sh", "-c", bodyScript, "sh", t.TempDir())
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()

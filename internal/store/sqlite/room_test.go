@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 	"github.com/sandtree/sandtree/internal/store"
 )
 
@@ -19,7 +20,7 @@ func smallDisk(t *testing.T) string {
 	dir := t.TempDir()
 	err := unix.Mount("sandtree-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=40m")
 	if errors.Is(err, unix.EPERM) {
-		t.Skip("mounting a tmpfs needs root")
+		t.Skipf("skipped: %v", &roottest.NotRootError{For: "mounting a tmpfs"})
 	}
 	if err != nil {
 		t.Fatal(err)
