@@ -64,7 +64,7 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 	if f.window.gate, err = worker.NewGate(); err != nil {
 		return nil, err
 	}
-	if f.seed, err = sandbox.NewSeed(program, idmap); err != nil {
+	if f.seed, err = sandbox.NewSeed(program, idmap, cfg.Devices); err != nil {
 		return nil, err
 	}
 	f.blanks = newBlanks(f.seed, group, f.walls[0], log)

@@ -20,6 +20,7 @@ import (
 	"github.com/sandtree/sandtree/internal/image/erofs"
 	"github.com/sandtree/sandtree/internal/image/layer"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/linux/statdev/statdevtest"
 	"github.com/sandtree/sandtree/internal/rootfs"
 	"github.com/sandtree/sandtree/internal/rootfs/pool"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
@@ -136,8 +137,9 @@ func newHost(t testing.TB, change ...func(*control.Config)) *host {
 	})
 	h.cfg = control.Config{
 		Family: "family", Pool: mount, Layers: []string{lower}, CgroupParent: name, CgroupFamily: "family", IDBase: idBase,
-		Attach: attach,
+		Attach: attach, Devices: statdevtest.Open(t, idBase),
 	}
+	t.Cleanup(h.cfg.Devices.Close)
 	for _, f := range change {
 		f(&h.cfg)
 	}

@@ -80,6 +80,7 @@ func (fs *families) build(ctx context.Context, f *family, req control.EnsureFami
 		CgroupFamily: f.id,
 		IDBase:       f.idBase,
 		Durable:      true,
+		Numbers:      len(fs.host.numbers().Files()),
 	}
 	for _, d := range f.layers {
 		if err := fs.layers.take(d); err != nil {
@@ -143,7 +144,7 @@ func (fs *families) startSupervisor(f *family, cfg supervisor.Config) error {
 		Path:     fs.host.cfg.Executable,
 		Args:     []string{"sandtree", "supervisor", "--family", f.id},
 		Env:      supervisorEnvironment(os.Environ()),
-		Files:    []*os.File{theirs, config, fs.host.held},
+		Files:    append([]*os.File{theirs, config, fs.host.held}, fs.host.numbers().Files()...),
 		CgroupFD: f.group.FD(),
 	})
 	if err != nil {
@@ -233,6 +234,9 @@ func (fs *families) clean(f *family) error {
 	}
 	if f.cgroup != nil {
 		errs = append(errs, removeCgroup(context.Background(), f.cgroup))
+	}
+	if f.idBase != 0 {
+		errs = append(errs, fs.host.numbers().Forget(f.idBase))
 	}
 	if f.pool != nil {
 		errs = append(errs, f.pool.Destroy())

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,7 @@ import (
 	"github.com/sandtree/sandtree/internal/host/layout"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/linux/feature"
+	"github.com/sandtree/sandtree/internal/linux/statdev"
 	"github.com/sandtree/sandtree/internal/wire"
 )
 
@@ -33,6 +35,9 @@ type host struct {
 	families *families
 	node     node
 	verbs    *wire.Mux
+	// numbers makes, the first time, what shows the sandboxes' device numbers,
+	// and returns nil where the kernel cannot.
+	numbers func() *statdev.Attachment
 }
 
 // Serve runs a daemon until ctx ends, or SIGTERM, SIGINT or SIGHUP comes; then it
@@ -77,6 +82,7 @@ func Serve(ctx context.Context, cfg Config) error {
 	}
 	defer locked.Close()
 	h := &host{cfg: cfg, layout: l, log: cfg.Log, started: time.Now()}
+	h.numbers = sync.OnceValue(h.attachNumbers)
 	err = h.serve(ctx)
 	if ctx.Err() != nil && fault.Is(err, fault.Canceled) {
 		err = nil // asked to end while it was starting
@@ -87,6 +93,7 @@ func Serve(ctx context.Context, cfg Config) error {
 // serve sets the daemon up and keeps a node running. What it made is removed
 // by close, also after an error.
 func (h *host) serve(ctx context.Context) error {
+	go h.numbers() // it takes some tenths of a second
 	var err error
 	if h.reaper, err = child.NewReaper(); err != nil {
 		return err
@@ -138,6 +145,7 @@ func (h *host) close() error {
 		_ = hideNodeState(h.layout) // not there after an early error
 		h.held.Close()
 	}
+	h.numbers().Close()
 	if h.reaper != nil {
 		h.reaper.Close()
 	}
@@ -145,4 +153,15 @@ func (h *host) close() error {
 	os.Remove(h.layout.Run())
 	os.Remove(filepath.Dir(h.layout.Run()))
 	return errors.Join(errs...)
+}
+
+// attachNumbers goes without where the kernel cannot: sandtree doctor says what
+// is lost.
+func (h *host) attachNumbers() *statdev.Attachment {
+	a, err := statdev.Attach()
+	if err != nil {
+		h.log.Warn("st_dev of files will change at restores", "error", err)
+		return nil
+	}
+	return a
 }

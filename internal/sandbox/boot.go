@@ -99,6 +99,10 @@ func (s *Seed) Prepare(group *cgroup.Group, walls *confine.Walls) (_ *Blank, err
 		_ = server.Close()
 		return nil, bootError(err)
 	}
+	if err := i.showStage(); err != nil {
+		_ = server.Close()
+		return nil, err
+	}
 	if i.init, err = tracee.NewInit(server, i.ended); err != nil {
 		_ = server.Close()
 		return nil, bootError(err)
@@ -123,6 +127,9 @@ func (b *Blank) Attach(spec Spec) (_ *Incarnation, err error) {
 		spec.Hostname = "sandbox"
 	}
 	if err := checkHostname(spec.Hostname); err != nil {
+		return nil, err
+	}
+	if err := b.i.showRoot(spec.Root); err != nil {
 		return nil, err
 	}
 	q := tracee.NewBatch()

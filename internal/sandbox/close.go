@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -70,7 +71,7 @@ func waitEnd(ctx context.Context, pidfd int) error {
 
 // release gives up what outlives the processes.
 func (i *Incarnation) release(ctx context.Context) error {
-	err := i.group.Remove(ctx)
+	err := errors.Join(i.group.Remove(ctx), i.shows.Release())
 	i.group.Close()
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/linux/namespace"
+	"github.com/sandtree/sandtree/internal/linux/statdev"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
@@ -23,6 +24,7 @@ type Incarnation struct {
 	pid   int // PID 1's, on the host
 	pidfd int
 	walls *confine.Walls
+	shows statdev.Claim // the numbers of its mounts
 
 	mu        sync.Mutex
 	processes map[int]*Process // by pid inside, those that are watched

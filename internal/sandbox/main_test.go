@@ -18,6 +18,8 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/linux/mount"
+	"github.com/sandtree/sandtree/internal/linux/statdev"
+	"github.com/sandtree/sandtree/internal/linux/statdev/statdevtest"
 	"github.com/sandtree/sandtree/internal/sandbox"
 	"github.com/sandtree/sandtree/internal/testrootfs"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -30,13 +32,14 @@ var idmap = confine.IDMap{Host: base}
 
 // family is what the tests share: a seed, a cgroup and an unpacked root.
 type family struct {
-	seed   *sandbox.Seed
-	parent *cgroup.Parent
-	walls  *confine.Walls
-	lower  int // the root, ids mapped
-	userns int
-	dir    string
-	groups atomic.Int64
+	seed    *sandbox.Seed
+	devices *statdev.Table
+	parent  *cgroup.Parent
+	walls   *confine.Walls
+	lower   int // the root, ids mapped
+	userns  int
+	dir     string
+	groups  atomic.Int64
 }
 
 var shared struct {
@@ -98,7 +101,9 @@ func newFamily(t testing.TB) *family {
 	program, err := tracee.NewProgram()
 	check(err)
 	defer program.Close()
-	f.seed, err = sandbox.NewSeed(program, idmap)
+	f.devices = statdevtest.Open(t, base)
+	undo(f.devices.Close)
+	f.seed, err = sandbox.NewSeed(program, idmap, f.devices)
 	check(err)
 	undo(func() { f.seed.Close() })
 	f.userns, err = f.seed.NewUserns(idmap)

@@ -8,24 +8,27 @@ import (
 	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/namespace"
+	"github.com/sandtree/sandtree/internal/linux/statdev"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
 // Seed is what every PID 1 of a family is cloned from. It is safe for use by
 // many goroutines.
 type Seed struct {
-	server *tracee.Server
-	idmap  confine.IDMap
+	server  *tracee.Server
+	idmap   confine.IDMap
+	devices *statdev.Table
 }
 
-// NewSeed starts a seed whose incarnations have the given ids on the host. It
+// NewSeed starts a seed whose incarnations have the given ids on the host, and
+// show their mounts' numbers by a table of these ids, which may be nil. It
 // ends when it is closed, or this process ends.
-func NewSeed(program *tracee.Program, idmap confine.IDMap) (*Seed, error) {
+func NewSeed(program *tracee.Program, idmap confine.IDMap, devices *statdev.Table) (*Seed, error) {
 	server, err := program.Spawn()
 	if err != nil {
 		return nil, fault.New(fault.Internal, "start the seed: %w", err)
 	}
-	s := &Seed{server: server, idmap: idmap}
+	s := &Seed{server: server, idmap: idmap, devices: devices}
 	if err := s.prepare(); err != nil {
 		server.Kill()
 		return nil, fault.New(fault.Internal, "prepare the seed: %w", err)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/statdev"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 	"github.com/sandtree/sandtree/internal/wire"
 )
@@ -42,6 +43,10 @@ func Main(ctx context.Context, log *slog.Logger, newEngine NewEngine) error {
 		sock.Close()
 		return err
 	}
+	if err := openNumbers(&cfg); err != nil {
+		sock.Close()
+		return err
+	}
 	heap := cfg.HeapBytes
 	if heap == 0 {
 		heap = defaultHeap
@@ -65,6 +70,21 @@ func readConfig(f *os.File) (control.Config, error) {
 		return cfg, fault.New(fault.Invalid, "supervisor: read configuration: %w", err)
 	}
 	return cfg, nil
+}
+
+// openNumbers takes the descriptors of what shows device numbers. They are this
+// process's until its end: bodies that outlive the host for a moment need them.
+func openNumbers(cfg *control.Config) (err error) {
+	if cfg.Numbers == 0 {
+		return nil
+	}
+	fds := make([]int, cfg.Numbers)
+	for i := range fds {
+		fds[i] = control.FDNumbers + i
+		unix.CloseOnExec(fds[i])
+	}
+	cfg.Devices, err = statdev.OpenTable(fds, cfg.IDBase)
+	return err
 }
 
 type supervisor struct {

@@ -75,6 +75,7 @@ var fileFeatures = []Feature{
 			return err
 		},
 	},
+	deviceNumbers,
 }
 
 // probeErofsFile makes a super block from the smallest image there is, in an

@@ -1,5 +1,7 @@
 package control
 
+import "github.com/sandtree/sandtree/internal/linux/statdev"
+
 // Verbs of a supervisor that the host alone uses, on the connection that the
 // supervisor was started with.
 const (
@@ -22,6 +24,9 @@ const (
 	FDControl = 3
 	// FDConfig is a file with a Config in JSON.
 	FDConfig = 4
+	// FDNumbers is the first of [Config.Numbers] descriptors. What is
+	// between is the host's, and stays open.
+	FDNumbers = 6
 )
 
 // Config is what a supervisor must know about its family. Paths are in the
@@ -48,6 +53,11 @@ type Config struct {
 	// NoStandbys keeps no finished bodies ready for rollbacks: they take
 	// longer, and no memory beforehand.
 	NoStandbys bool `json:"no_standbys,omitempty"`
+	// Numbers is how many descriptors there are of what shows device numbers
+	// (statdev.Attachment.Files); 0 where the kernel cannot.
+	Numbers int `json:"numbers,omitempty"`
+	// Devices is what was opened of these.
+	Devices *statdev.Table `json:"-"`
 	// HeapBytes is the soft limit of the supervisor's own heap; 0 means the
 	// default.
 	HeapBytes int64 `json:"heap_bytes,omitempty"`
