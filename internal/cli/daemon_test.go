@@ -107,7 +107,7 @@ func stopDaemon(state string) error {
 	if err := unix.PidfdSendSignal(pidfd, unix.SIGTERM, nil, 0); err != nil {
 		return err
 	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(time.Minute/time.Millisecond)) //nolint:gosec // a descriptor
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(2*time.Minute/time.Millisecond)) //nolint:gosec // a descriptor
 	if err == nil && n == 0 {
 		err = fmt.Errorf("the daemon %d does not end", holder.PID)
 	}

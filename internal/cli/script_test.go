@@ -67,9 +67,10 @@ func TestScripts(t *testing.T) {
 func setup(e *testscript.Env, state string) error {
 	e.Setenv("PATH", filepath.Dir(binary)+string(filepath.ListSeparator)+e.Getenv("PATH"))
 	e.Setenv("SANDTREE_STATE", state)
+	e.Setenv("SANDTREE_TEST_ROOTFS", os.Getenv("SANDTREE_TEST_ROOTFS"))
 	e.Defer(func() {
-		if state == filepath.Join(e.WorkDir, "state") {
-			if err := stopDaemon(state); err != nil {
+		for _, own := range []string{"state", "own"} { // of the script alone
+			if err := stopDaemon(filepath.Join(e.WorkDir, own)); err != nil {
 				e.T().Log(err)
 				e.T().FailNow()
 			}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,18 +16,21 @@ func (inv *invocation) serveCmd() *cobra.Command {
 	var (
 		pool, reserve byteSize
 		debug         bool
+		within        time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon",
-		Long: `Run the daemon until SIGTERM or ctrl-c; then its sandboxes end and what it made on the
-machine is removed, but the state directory. Other commands start it in the background
+		Long: `Run the daemon until SIGTERM or ctrl-c; then its sandboxes are hibernated, and what it made
+on the machine is removed, but the state directory. The next daemon has them again, as they
+were, when they are first used. A second signal, or SIGUSR1, ends it at once: sandboxes come
+back at their last durable checkpoint then. Other commands start it in the background
 when it is not running. One state directory is one daemon: a second one is refused.
 The log goes to the standard error, as JSON with --json.`,
 		Example: "  sandtree serve\n  sandtree serve --state /srv/sandtree --socket /run/sandtree.sock",
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg := host.Config{State: inv.state, PoolBytes: int64(pool), HostReserve: int64(reserve), Log: inv.logger(debug)}
+			cfg := host.Config{State: inv.state, PoolBytes: int64(pool), HostReserve: int64(reserve), HibernateWithin: within, Log: inv.logger(debug)}
 			if inv.socket != "" {
 				abs, err := filepath.Abs(inv.socket)
 				if err != nil {
@@ -40,6 +44,7 @@ The log goes to the standard error, as JSON with --json.`,
 	f := cmd.Flags()
 	f.Var(&pool, "pool-size", "size that a template's pool begins with (default 2G); it grows as needed")
 	f.Var(&reserve, "reserve", "what pools leave free on the disk (default 5%, at least 1G)")
+	f.DurationVar(&within, "hibernate-within", time.Minute, "how long it may take to hibernate sandboxes at the end; 0: they are not")
 	f.BoolVar(&debug, "debug", false, "log what is done in detail")
 	return cmd
 }

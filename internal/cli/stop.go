@@ -9,33 +9,52 @@ import (
 
 	"github.com/sandtree/sandtree/client"
 	"github.com/sandtree/sandtree/internal/host"
+	"github.com/sandtree/sandtree/internal/host/control"
 )
 
 func (inv *invocation) stopCmd() *cobra.Command {
-	return &cobra.Command{
+	var now bool
+	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the daemon",
 		Long: `Stop the daemon of the state directory, or of --socket, and wait until it has ended. Its
-sandboxes end, and what it made on the machine is removed, but the state directory: images
-and templates are there for the next. Without a daemon this fails (exit code 10).`,
-		Example: "  sandtree stop\n  sandtree --state /srv/sandtree stop",
+sandboxes are hibernated: the next daemon has them again, as they were, when they are first
+used. What could not be kept is listed. With --now they end at once, and come back at their
+last durable checkpoints. What the daemon made on the machine is removed, but the state
+directory. Without a daemon this fails (exit code 10).`,
+		Example: "  sandtree stop\n  sandtree --state /srv/sandtree stop --now",
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			state, err := inv.chosenState(cmd.Context())
 			if err != nil {
 				return err
 			}
-			pid, err := host.Stop(cmd.Context(), state)
+			s, err := host.Stop(cmd.Context(), state, now)
 			if err != nil {
 				return err
 			}
 			v := struct {
-				StateDirectory string `json:"state_directory"`
-				PID            int    `json:"pid"`
-			}{state, pid}
-			return inv.show(v, func(w io.Writer) { fmt.Fprintf(w, "stopped process %d\n", pid) })
+				StateDirectory string         `json:"state_directory"`
+				PID            int            `json:"pid"`
+				Hibernated     int            `json:"hibernated"`
+				Lost           []control.Loss `json:"lost"`
+			}{state, s.PID, 0, []control.Loss{}}
+			if s.Report != nil {
+				v.Hibernated, v.Lost = s.Report.Hibernated, append(v.Lost, s.Report.Lost...)
+			}
+			return inv.show(v, func(w io.Writer) {
+				fmt.Fprintf(w, "stopped process %d\n", v.PID)
+				if v.Hibernated > 0 {
+					fmt.Fprintf(w, "hibernated %d sandboxes\n", v.Hibernated)
+				}
+				for _, l := range v.Lost {
+					fmt.Fprintf(w, "lost of %s: %s\n", printable(l.Name), printable(l.What))
+				}
+			})
 		},
 	}
+	cmd.Flags().BoolVar(&now, "now", false, "do not hibernate sandboxes")
+	return cmd
 }
 
 // chosenState is the state directory of the chosen daemon.

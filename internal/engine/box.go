@@ -21,6 +21,7 @@ type box struct {
 	setuid    bool
 	quota     rootfs.Quota
 	tree      *tree.Tree[*checkpoint]
+	origin    string // the checkpoint it was forked from, see origins; empty: none. Never changes
 
 	// mu is held for reading by what needs the body to stay, and for writing
 	// by what stops or replaces it.

@@ -306,10 +306,10 @@ func (e *Engine) CheckpointRemove(ctx context.Context, r control.CheckpointRef) 
 		return err
 	}
 	defer release()
-	e.keeper.drop(b, n.ID)
+	e.keeper.drop(func(x *keeping) bool { return x.checkpoint == n.Data && !e.origins.held(n.ID) })
 	// The durable form goes first: what is left of it after a crash belongs to a
 	// checkpoint that the tree still has.
-	if err := e.keeper.forget(ctx, n.Data); err != nil {
+	if err := e.forgetDurable(ctx, n.Data); err != nil {
 		return err
 	}
 	if err := b.tree.Remove(n.ID); err != nil {
@@ -325,7 +325,7 @@ func (e *Engine) Tree(_ context.Context, r control.SandboxRequest) (control.Tree
 	if err != nil {
 		return control.TreeReply{}, err
 	}
-	out := control.TreeReply{Sandbox: b.id, At: b.tree.At(), Checkpoints: []control.Checkpoint{}}
+	out := control.TreeReply{Sandbox: b.id, At: b.tree.At(), Origin: b.origin, Checkpoints: []control.Checkpoint{}}
 	for _, n := range b.tree.Nodes() {
 		out.Checkpoints = append(out.Checkpoints, describe(n))
 	}

@@ -129,13 +129,18 @@ func (e *Engine) Remove(ctx context.Context, r control.SandboxRequest) error {
 	}
 	// What is durable goes first: a removal that was cut off can be asked for
 	// again.
-	e.keeper.drop(b, "")
+	e.keeper.drop(func(x *keeping) bool { return x.box == b && !e.origins.held(x.checkpoint.id) })
+	e.keeper.waitFor(b) // copies come back from those
 	for _, n := range b.tree.Nodes() {
-		if err := e.keeper.forget(ctx, n.Data); err != nil {
+		if err := e.forgetDurable(ctx, n.Data); err != nil {
 			return err
 		}
 	}
-	return e.end(ctx, b)
+	if err := e.end(ctx, b); err != nil {
+		return err
+	}
+	e.disown(context.WithoutCancel(ctx), b.origin)
+	return nil
 }
 
 // end ends a sandbox with all that is in memory and in the pool. What is durable

@@ -82,7 +82,7 @@ func (k *keeping) tree(box string) control.TreeReply {
 func (k *keeping) recover(old control.TreeReply) control.TreeReply {
 	k.t.Helper()
 	r, err := k.engine.Recover(background, control.RecoverRequest{Sandboxes: []control.RecoverSandbox{{
-		CreateRequest: control.CreateRequest{Sandbox: old.Sandbox, Hostname: "box"}, Generation: 7, At: old.At, Checkpoints: old.Checkpoints,
+		CreateRequest: control.CreateRequest{Sandbox: old.Sandbox, Hostname: "box"}, Generation: 7, At: old.At, Checkpoints: old.Checkpoints, Origin: old.Origin,
 	}}})
 	check(k.t, err)
 	return r.Trees[0]

@@ -23,6 +23,7 @@ type Engine struct {
 	standbys *standbys
 	relief   *relief
 	keeper   *keeper
+	origins  *origins
 
 	mu    sync.Mutex
 	boxes map[string]*box
@@ -35,7 +36,7 @@ func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{family: f, events: events, log: log, boxes: map[string]*box{}}
+	e := &Engine{family: f, events: events, log: log, boxes: map[string]*box{}, origins: newOrigins()}
 	most := MostStandbys
 	if cfg.NoStandbys {
 		most = 0
@@ -63,6 +64,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		}
 	}
 	e.wg.Wait()
+	e.origins.close()
 	return errors.Join(append(errs, e.family.close())...)
 }
 

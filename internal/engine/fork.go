@@ -89,6 +89,8 @@ func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, host
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	e.origins.hold(c.id)
+	b.origin = c.id
 	var next *reborn
 	if sameBody(r, c.resources) {
 		next = e.standbys.take(from, checkpointID)
@@ -110,7 +112,9 @@ func (e *Engine) forkOne(from *box, checkpointID string, c *checkpoint, id, host
 		}
 	}
 	if err != nil {
-		return control.Sandbox{}, nil, errors.Join(err, e.dropBox(b))
+		err = errors.Join(err, e.dropBox(b))
+		e.disown(context.Background(), b.origin)
+		return control.Sandbox{}, nil, err
 	}
 	b.body = next.body
 	live, files, err := e.install(b, next)

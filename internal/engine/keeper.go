@@ -141,10 +141,9 @@ func (k *keeper) add(b *box, c *checkpoint, release func()) {
 	k.changed.Broadcast()
 }
 
-// drop gives up what waits of a sandbox, or one checkpoint of it, and what is
-// being written. It returns when that is over.
-func (k *keeper) drop(b *box, id string) {
-	match := func(x *keeping) bool { return x.box == b && (id == "" || x.checkpoint.id == id) }
+// drop gives up what waits to be written, and what is being written, where match
+// says so. It returns when that is over.
+func (k *keeper) drop(match func(*keeping) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.queue = slices.DeleteFunc(k.queue, func(x *keeping) bool {

@@ -39,7 +39,18 @@ func (e *Engine) Recover(ctx context.Context, r control.RecoverRequest) (control
 		out.Trees = append(out.Trees, t)
 	}
 	for _, i := range l.Records {
-		if _, err := e.box(i.Sandbox); wanted[i.ID] || err == nil {
+		b, err := e.box(i.Sandbox)
+		switch {
+		case wanted[i.ID]:
+			continue
+		case err == nil: // it may be being taken
+			if _, release, err := b.tree.Use(i.ID); err == nil {
+				release()
+				continue
+			}
+			e.origins.orphan(i.ID)
+			continue
+		case e.origins.orphan(i.ID): // copies of it are there
 			continue
 		}
 		// Its removal was asked for while nobody could carry it out.
@@ -91,6 +102,10 @@ func (e *Engine) recover(r control.RecoverSandbox, there map[string]int64) (cont
 		}
 	}
 	b.tree.MoveTo(nearest(r.At))
+	if _, ok := there[r.Origin]; ok {
+		e.origins.hold(r.Origin)
+		b.origin = r.Origin
+	}
 	return e.Tree(context.Background(), control.SandboxRequest{Sandbox: b.id})
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
-// Rollback makes the sandbox's next incarnation from one of its checkpoints.
+// Rollback makes the sandbox's next incarnation from one of its checkpoints, or from
+// the one that it was forked from.
 // Until the new one stands complete, the old one goes on.
 func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control.Rebirth, []*os.File, error) {
 	b, err := e.box(r.Sandbox)
@@ -22,20 +23,20 @@ func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control
 	if b.removed {
 		return control.Rebirth{}, nil, fault.New(fault.NotFound, "no sandbox %q", r.Sandbox)
 	}
-	n, release, err := b.tree.Use(r.Checkpoint)
+	c, release, err := e.target(b, r.Checkpoint)
 	if err != nil {
 		return control.Rebirth{}, nil, err
 	}
 	defer release()
-	if err := n.Data.acquire(ctx); err != nil {
+	if err := c.acquire(ctx); err != nil {
 		return control.Rebirth{}, nil, err
 	}
-	defer n.Data.release()
+	defer c.release()
 	begin, steps := time.Now(), newStages()
 	defer e.standbys.engage()()
-	next := e.standbys.take(b, n.ID)
+	next := e.standbys.take(b, c.id)
 	if next == nil {
-		next, err = e.restore(b, n.Data, steps, nil)
+		next, err = e.restore(b, c, steps, nil)
 	}
 	if err == nil {
 		if err = next.release(); err != nil {
@@ -51,14 +52,14 @@ func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control
 	b.body = next.body
 	b.generation++
 	b.suspended = ""
-	b.tree.MoveTo(n.ID)
+	b.tree.MoveTo(c.id) // an origin is not in it
 	live, files, err := e.install(b, next)
 	elapsed := time.Since(begin)
 	e.watch(b, next.body)
 	if old != nil {
 		e.retire(b, old)
 	}
-	e.standbys.moved(b, n.ID, b.tree.Parent(n.ID))
+	e.standbys.moved(b, b.tree.At(), b.tree.Parent(b.tree.At()))
 	if err != nil {
 		return control.Rebirth{}, nil, err
 	}

@@ -229,15 +229,17 @@ func inOrder(a, b control.Session) int {
 	return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
 }
 
-// suspend closes the streams of those that run. They come back with the next
-// body.
-func (s *sessions) suspend() {
+// suspend closes all streams. Those sessions that are in a checkpoint come back with the
+// next body; the others have just ended, as is still to be reported.
+func (s *sessions) suspend(captured []*session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, x := range s.all {
-		if !x.Ended {
+	for _, c := range captured {
+		if x := s.all[c.ID]; x != nil && !x.Ended {
 			x.suspended = true
 		}
+	}
+	for _, x := range s.all {
 		x.close()
 	}
 }

@@ -39,7 +39,6 @@ func (e *Engine) Suspend(ctx context.Context, r control.SuspendRequest) (control
 	if err := e.suspend(ctx, b, o, r.Checkpoint); err != nil {
 		return control.Checkpoint{}, fault.New(fault.KindOf(err), "suspend sandbox %s: %w", b.id, err)
 	}
-	b.sessions.suspend()
 	b.body, b.suspended = nil, r.Checkpoint
 	e.retire(b, o)
 	e.settle(b, r.Unload)
@@ -94,7 +93,7 @@ func (e *Engine) suspend(ctx context.Context, b *box, o *body, id string) (err e
 	c.ready(u.steps)
 	c.mu.Lock()
 	c.keeping = make(chan struct{})
-	c.report.ID, c.report.Durable = id, control.DurablePending
+	c.report.ID, c.report.Durable, c.report.Suspension = id, control.DurablePending, true
 	c.mu.Unlock()
 	size, err := e.keeper.write(ctx, c)
 	if err == nil {
@@ -107,5 +106,6 @@ func (e *Engine) suspend(ctx context.Context, b *box, o *body, id string) (err e
 		return errors.Join(err, e.keeper.forget(context.WithoutCancel(ctx), c))
 	}
 	c.kept(control.DurableYes, "", size)
+	b.sessions.suspend(c.sessions) // before their processes end, which is no end of theirs
 	return o.thread.do(func() error { o.live.Kill(); return nil })
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/host/layout"
@@ -23,6 +24,9 @@ type Config struct {
 	// what pools leave free on the disk; defaults in package pool.
 	PoolBytes   int64
 	HostReserve int64
+	// HibernateWithin is how long an orderly end may take to hibernate the
+	// sandboxes that run; they come back when they are first used. Zero: they end.
+	HibernateWithin time.Duration
 	// Log gets what the host has to say; default slog's.
 	Log *slog.Logger
 }

@@ -137,7 +137,7 @@ func (fs *families) bury(s *slot) {
 	f.process.Signal(unix.SIGKILL) // one without its connection is on its way
 	reason := f.process.Reason()
 	log := f.logger(fs.host.log)
-	log.Error("supervisor died; its sandboxes are lost", "reason", reason)
+	log.Error("supervisor died", "reason", reason)
 	if err := fs.clean(f); err != nil {
 		log.Error("clean up after a supervisor", "error", err)
 	}

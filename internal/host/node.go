@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/host/child"
+	"github.com/sandtree/sandtree/internal/host/control"
 	"github.com/sandtree/sandtree/internal/wire"
 )
 
@@ -131,9 +132,35 @@ func (h *host) runNode(ctx context.Context) (reason string, err error) {
 	case <-served: // a node that closed its connection is of no use
 		stop(c)
 	case <-ctx.Done():
+		h.hibernate(c)
 		stop(c)
 	}
 	return c.Reason(), nil
+}
+
+// hibernate has the node put to sleep what runs, and end. It returns when that is
+// done, takes too long, or is not to be waited for any more.
+func (h *host) hibernate(c *child.Child) {
+	within := h.cfg.HibernateWithin
+	if within <= 0 {
+		return
+	}
+	select {
+	case <-h.hurry:
+		return
+	default:
+	}
+	if !h.node.notify(control.EventStopping, control.Stopping{WithinNS: within.Nanoseconds()}) {
+		return
+	}
+	late := time.NewTimer(within + stopWithin)
+	defer late.Stop()
+	select {
+	case <-c.Done():
+	case <-h.hurry:
+	case <-late.C:
+		h.log.Error("the node does not end in time; what it has not hibernated yet comes back at its last durable checkpoint")
+	}
 }
 
 // stop ends a child in order if it can, and returns when it has ended.

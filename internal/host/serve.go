@@ -35,13 +35,16 @@ type host struct {
 	families *families
 	node     node
 	verbs    *wire.Mux
+	hurry    <-chan struct{} // closed when sandboxes are not to be hibernated
 	// numbers makes, the first time, what shows the sandboxes' device numbers,
 	// and returns nil where the kernel cannot.
 	numbers func() *statdev.Attachment
 }
 
 // Serve runs a daemon until ctx ends, or SIGTERM, SIGINT or SIGHUP comes; then it
-// removes everything that it made but the state directory, and returns nil.
+// hibernates what runs, as [Config] says, removes everything that it made but the
+// state directory, and returns nil. A second signal, or SIGUSR1 at once, leaves the
+// hibernation out.
 //
 // It is called early in the process, before other goroutines have done work:
 // the process executes itself again with the same arguments, and Serve goes on
@@ -65,11 +68,8 @@ func Serve(ctx context.Context, cfg Config) error {
 	if err := feature.Require(ctx); err != nil {
 		return err
 	}
-	signals := []os.Signal{unix.SIGTERM, unix.SIGINT}
-	if !signal.Ignored(unix.SIGHUP) { // nohup
-		signals = append(signals, unix.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(ctx, signals...)
+	hurry := make(chan struct{})
+	ctx, stop := untilSignal(ctx, hurry)
 	defer stop()
 
 	unix.Umask(0o022) // the node must be able to enter the run directory
@@ -81,13 +81,47 @@ func Serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer locked.Close()
-	h := &host{cfg: cfg, layout: l, log: cfg.Log, started: time.Now()}
+	h := &host{cfg: cfg, layout: l, log: cfg.Log, started: time.Now(), hurry: hurry}
 	h.numbers = sync.OnceValue(h.attachNumbers)
 	err = h.serve(ctx)
 	if ctx.Err() != nil && fault.Is(err, fault.Canceled) {
 		err = nil // asked to end while it was starting
 	}
 	return errors.Join(err, h.close())
+}
+
+// untilSignal returns a context that ends with the first signal to end. Another one
+// closes hurry, as does SIGUSR1.
+func untilSignal(ctx context.Context, hurry chan<- struct{}) (context.Context, context.CancelFunc) {
+	signals := []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGUSR1}
+	if !signal.Ignored(unix.SIGHUP) { // nohup
+		signals = append(signals, unix.SIGHUP)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	got := make(chan os.Signal, 4)
+	signal.Notify(got, signals...)
+	ended := make(chan struct{})
+	go func() {
+		signaled, hurried := false, false
+		for {
+			select {
+			case s := <-got:
+				if (signaled || s == unix.SIGUSR1) && !hurried {
+					hurried = true
+					close(hurry)
+				}
+				signaled = true
+				cancel()
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(got)
+		close(ended)
+		cancel()
+	}
 }
 
 // serve sets the daemon up and keeps a node running. What it made is removed

@@ -18,6 +18,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,10 +57,17 @@ func Main(ctx context.Context, cfg Config) error {
 	}
 	raiseFileLimit(cfg.Log)
 	var died deaths
+	stopping := make(chan time.Duration, 1)
 	host, listener, err := hostcontrol.Inherited(hostcontrol.Events{
 		SupervisorDied: died.report,
 		LowDisk: func(e hostcontrol.LowDisk) {
 			cfg.Log.Warn("the disk of the state directory runs full", "free_bytes", e.FreeBytes, "reserve_bytes", e.ReserveBytes)
+		},
+		Stopping: func(e hostcontrol.Stopping) {
+			select {
+			case stopping <- time.Duration(e.WithinNS):
+			default:
+			}
 		},
 	})
 	if err != nil {
@@ -110,8 +118,10 @@ func Main(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("node: %w", err)
 	}
 	cfg.Log.Info("node serves", "socket", info.Socket, "pid", os.Getpid())
+	within := time.Duration(0)
 	select {
 	case <-ctx.Done():
+	case within = <-stopping:
 	case <-host.Done():
 		err = fault.New(fault.Unavailable, "node: the host is gone")
 	case err = <-served:
@@ -123,7 +133,29 @@ func Main(ctx context.Context, cfg Config) error {
 	if e := server.Shutdown(stop); e != nil {
 		_ = server.Close()
 	}
+	if within > 0 {
+		hibernate(ctx, sandboxes, within, filepath.Join(dir, hostcontrol.StoppedFile), cfg.Log)
+	}
 	return err
+}
+
+// hibernate puts to sleep what runs, and leaves word of it for who has stopped the
+// daemon.
+func hibernate(ctx context.Context, sandboxes *lifecycle.Sandboxes, within time.Duration, file string, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	report := sandboxes.HibernateAll(ctx)
+	log.Info("the daemon ends; sandboxes were hibernated", "count", report.Hibernated)
+	for _, l := range report.Lost {
+		log.Error("the daemon's end loses something", "sandbox", l.Sandbox, "name", l.Name, "what", l.What)
+	}
+	b, err := json.Marshal(report)
+	if err == nil {
+		err = os.WriteFile(file, append(b, '\n'), 0o600)
+	}
+	if err != nil {
+		log.Error("what the daemon's end did could not be noted", "error", err)
+	}
 }
 
 // NewServer returns a server of the API for a unix socket: HTTP/2 without TLS

@@ -35,6 +35,8 @@ func take(d *testdaemon.Daemon) census {
 	groups, inside := cgroups(d)
 	c["cgroups"], c["processes in cgroups"] = groups, inside
 	c["pool MiB"] = poolUse(d) >> 20
+	c["durable MiB"] = allocated(filepath.Join(d.State, "durable")) >> 20
+	c["loop devices"] = loops(d)
 	return c
 }
 
@@ -77,13 +79,24 @@ func cgroups(d *testdaemon.Daemon) (groups, processes int64) {
 	return groups, processes
 }
 
+// loops counts the loop devices of the daemon's files.
+func loops(d *testdaemon.Daemon) (n int64) {
+	all, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range all {
+		if strings.Contains(read(f), d.State) {
+			n++
+		}
+	}
+	return n
+}
+
 // poolUse is how many bytes the pools of the daemon hold, as seen from its
 // mount namespace.
 func poolUse(d *testdaemon.Daemon) (bytes int64) {
 	pools, _ := filepath.Glob(fmt.Sprintf("/proc/%d/root%s/mnt/pools/*", d.HostPID(), d.State))
 	for _, at := range pools {
 		var st unix.Statfs_t
-		if unix.Statfs(at, &st) == nil {
+		if unix.Statfs(at, &st) == nil && st.Type == unix.BTRFS_SUPER_MAGIC { // else it was just unmounted
 			bytes += int64(st.Blocks-st.Bfree) * st.Bsize //nolint:gosec // far below
 		}
 	}

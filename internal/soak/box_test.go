@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sandtree/sandtree/client"
-	"github.com/sandtree/sandtree/internal/testdaemon"
 )
 
 //go:embed program.py
@@ -23,24 +22,29 @@ const mostCheckpoints = 12
 // box is a sandbox with the program, and what the program said of itself at
 // each checkpoint.
 type box struct {
-	d     *testdaemon.Daemon
+	k     *disasters
 	c     *client.Client
 	sb    *client.Sandbox
 	voice *voice
 	steps int
+	last  string // what it said last
 	kept  []kept // oldest first
-}
 
-// kept is a checkpoint. Said is empty if it is not known: a killed client's.
-type kept struct{ id, said string }
+	origin     kept              // what it was forked from
+	suspension kept              // the last one
+	at         string            // the checkpoint where it stands; empty: its origin
+	parents    map[string]string // by checkpoint, removed ones too
+	seen       int               // disasters
+	unsure     bool              // where it stands
+}
 
 var names atomic.Int64
 
 func name(kind string) string { return fmt.Sprintf("soak-%s-%d", kind, names.Add(1)) }
 
 // newBox makes a sandbox and starts the program.
-func newBox(ctx context.Context, d *testdaemon.Daemon, c *client.Client) (*box, error) {
-	b := &box{d: d, c: c}
+func newBox(ctx context.Context, k *disasters, c *client.Client) (*box, error) {
+	b := &box{k: k, c: c, seen: k.calm()}
 	called := name("sb")
 	err := through(ctx, func() (err error) {
 		if b.sb, err = c.Sandbox(ctx, called); client.KindOf(err) == client.NotFound {
@@ -64,7 +68,11 @@ func newBox(ctx context.Context, d *testdaemon.Daemon, c *client.Client) (*box, 
 	if err != nil {
 		return nil, fmt.Errorf("start the program: %w", err)
 	}
-	return b, b.join(ctx, session.ID)
+	if err := b.join(ctx, session.ID); err != nil {
+		return nil, err
+	}
+	_, err = b.verify(ctx)
+	return b, err
 }
 
 // join attaches to the program.
@@ -72,7 +80,7 @@ func (b *box) join(ctx context.Context, session string) error {
 	return through(ctx, func() error {
 		a, err := b.c.SessionHandle(session).Attach(ctx, client.AttachOptions{})
 		if err == nil {
-			b.voice = newVoice(b.c, a)
+			b.voice = newVoice(b.c, a, b.k)
 		}
 		return err
 	})
@@ -83,6 +91,9 @@ func (b *box) verify(ctx context.Context) (string, error) {
 	said, err := b.voice.ask(ctx, "verify")
 	if err == nil && !strings.HasPrefix(said, "whole ") {
 		err = fmt.Errorf("it says %q", said)
+	}
+	if err == nil {
+		b.last = said
 	}
 	return said, err
 }
@@ -102,29 +113,71 @@ func (b *box) write(ctx context.Context, r *rand.Rand) error {
 
 // checkpoint takes a checkpoint. A call that was cut off may have been done:
 // the tree knows.
-func (b *box) checkpoint(ctx context.Context) error {
+func (b *box) checkpoint(ctx context.Context, durable bool) error {
 	said, err := b.verify(ctx)
 	if err != nil {
 		return err
 	}
 	called := name("cp")
 	return through(ctx, func() error {
-		id, err := b.find(ctx, called)
+		id, err := b.named(ctx, called)
+		kept := kept{said: said}
 		if err == nil && id == "" {
 			var cp *client.Checkpoint
-			if cp, err = b.sb.Checkpoint(ctx, called); err == nil {
-				id = cp.ID
+			if cp, err = b.sb.CheckpointWith(ctx, client.CheckpointOptions{Name: called, Durable: durable}); err == nil {
+				id, kept.durable = cp.ID, cp.Durable == client.DurableYes
 			}
 		}
 		if err == nil {
-			b.kept = append(b.kept, kept{id, said})
+			kept.id = id
+			b.kept = append(b.kept, kept)
+			b.moved(id)
+			b.unsure = false
 		}
 		return err
 	})
 }
 
-// find looks for a checkpoint's name in the tree.
-func (b *box) find(ctx context.Context, called string) (id string, err error) {
+// wait waits until a checkpoint is durable.
+func (b *box) wait(ctx context.Context, r *rand.Rand) error {
+	k := &b.kept[r.IntN(len(b.kept))]
+	err := through(ctx, func() error { _, err := b.c.WaitDurable(ctx, k.id); return err })
+	if err == nil {
+		k.durable = true
+	}
+	return err
+}
+
+// stand makes the sandbox stand still, and asks the program afterwards, which
+// brings it back.
+func (b *box) stand(ctx context.Context, hibernate bool) error {
+	said, err := b.verify(ctx)
+	if err != nil {
+		return err
+	}
+	var sb *client.Sandbox
+	err = through(ctx, func() (err error) {
+		if hibernate {
+			sb, err = b.sb.Hibernate(ctx)
+		} else {
+			sb, err = b.sb.Pause(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.moved(sb.At)
+	b.suspension = kept{id: sb.At, said: said, durable: true}
+	after, err := b.verify(ctx)
+	if err == nil && after != said {
+		err = fmt.Errorf("after it stood still it says %q, and said %q", after, said)
+	}
+	return err
+}
+
+// named looks for a checkpoint's name in the tree.
+func (b *box) named(ctx context.Context, called string) (id string, err error) {
 	t, err := b.sb.Tree(ctx)
 	for _, cp := range t.Checkpoints {
 		if cp.Name == called {
@@ -145,6 +198,7 @@ func (b *box) rollback(ctx context.Context, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
+	b.at, b.unsure = k.id, false
 	return b.compare(ctx, k)
 }
 
@@ -168,7 +222,7 @@ func (b *box) compare(ctx context.Context, k *kept) error {
 // done: the copy's name knows.
 func (b *box) fork(ctx context.Context, r *rand.Rand) (*box, error) {
 	k := b.kept[r.IntN(len(b.kept))]
-	f := &box{d: b.d, c: b.c}
+	f := &box{k: b.k, c: b.c, seen: b.seen, origin: k}
 	called := name("sb")
 	err := through(ctx, func() (err error) {
 		if f.sb, err = b.c.Sandbox(ctx, called); client.KindOf(err) == client.NotFound {
@@ -182,23 +236,7 @@ func (b *box) fork(ctx context.Context, r *rand.Rand) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	var session string
-	err = through(ctx, func() error {
-		all, err := f.sb.Sessions(ctx)
-		for _, s := range all {
-			if !s.Ended && s.Argv[0] == "python3" {
-				session = s.ID
-			}
-		}
-		if err == nil && session == "" {
-			err = fmt.Errorf("the copy has no session of the program among %d", len(all))
-		}
-		return err
-	})
-	if err == nil {
-		err = f.join(ctx, session)
-	}
-	if err != nil {
+	if err := f.rejoin(ctx); err != nil {
 		return nil, fmt.Errorf("copy %s: %w", f.sb.ID, err)
 	}
 	return f, f.compare(ctx, &k)
@@ -229,7 +267,8 @@ func (b *box) run(ctx context.Context, r *rand.Rand) error {
 // be done all the same, now or a little later.
 func (b *box) killClient(ctx context.Context, r *rand.Rand) error {
 	called := name("cp")
-	cmd := b.d.Command("checkpoint", b.sb.ID, "--name", called)
+	b.unsure = true
+	cmd := b.k.d.Command("checkpoint", b.sb.ID, "--name", called)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -237,9 +276,10 @@ func (b *box) killClient(ctx context.Context, r *rand.Rand) error {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	return through(ctx, func() error {
-		id, err := b.find(ctx, called)
+		id, err := b.named(ctx, called)
 		if err == nil && id != "" {
 			b.kept = append(b.kept, kept{id: id})
+			b.moved(id)
 		}
 		return err
 	})
@@ -247,7 +287,9 @@ func (b *box) killClient(ctx context.Context, r *rand.Rand) error {
 
 // remove removes the sandbox.
 func (b *box) remove(ctx context.Context) error {
-	b.voice.close()
+	if b.voice != nil {
+		b.voice.close()
+	}
 	return gone(through(ctx, func() error { return b.sb.Remove(ctx, true) }))
 }
 

@@ -18,6 +18,7 @@ import (
 var (
 	operations = flag.Int("soak", 200, "random operations")
 	sandboxes  = flag.Int("soakboxes", 8, "sandboxes")
+	soakKills  = flag.Bool("soakkills", true, "kill supervisors and the daemon, and stop it, in between")
 	soakSeed   = flag.Uint64("soakseed", 0, "seed; 0 draws one")
 )
 
@@ -33,7 +34,7 @@ func TestSoak(t *testing.T) {
 	d := testdaemon.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := &soak{d: d, kills: kills{d: d}, did: map[string]int{}}
+	s := &soak{k: newDisasters(d), did: map[string]int{}}
 	if err := s.warmUp(ctx, rand.New(rand.NewPCG(seed, 0))); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,11 @@ func TestSoak(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%v; the node was killed %d times", s.did, s.kills.node)
+	happened := map[disaster]int{}
+	for _, x := range s.k.since(0) {
+		happened[x]++
+	}
+	t.Logf("%v; the node was killed %d times, and %v; %d sandboxes were lost as they may be", s.did, s.k.node, happened, s.lost)
 	for i, err := range errs {
 		if err != nil && (!errors.Is(err, context.Canceled) || i == 0) {
 			t.Errorf("worker %d: %v", i, err)
@@ -57,6 +62,9 @@ func TestSoak(t *testing.T) {
 	}
 	if t.Failed() {
 		return
+	}
+	if err := s.clear(t.Context(), d.Dial()); err != nil {
+		t.Error(err)
 	}
 	if err := settles(d, before); err != nil {
 		t.Error(err)
@@ -66,32 +74,32 @@ func TestSoak(t *testing.T) {
 	t.Logf("memory of the supervisor at each quarter, in KiB: %v", s.flat)
 	// It holds warm memory for captures, so it is compared with itself once
 	// it has met everything.
-	if half := s.flat[1]; *operations >= 1000 && max(s.flat[3], after["supervisor KiB"]) > half*5/4+32<<10 {
+	if half := s.flat[1]; !*soakKills && *operations >= 1000 && max(s.flat[3], after["supervisor KiB"]) > half*5/4+32<<10 {
 		t.Errorf("the supervisor grows: %v KiB, in the end %d", s.flat, after["supervisor KiB"])
 	}
 }
 
 // soak is one run.
 type soak struct {
-	d     *testdaemon.Daemon
+	k     *disasters
 	begun atomic.Int64 // operations
 
-	mu    sync.Mutex
-	kills kills
-	did   map[string]int
-	flat  []int64 // KiB of the supervisor, at each quarter of the operations
+	mu   sync.Mutex
+	did  map[string]int
+	lost int
+	flat []int64 // KiB of the supervisor, at each quarter of the operations
 }
 
 // warmUp does each thing once, so that what stands ready afterwards is there.
 func (s *soak) warmUp(ctx context.Context, r *rand.Rand) error {
-	w := &worker{soak: s, r: r, c: s.d.Dial(), most: 2}
-	b, err := newBox(ctx, s.d, w.c)
+	w := &worker{soak: s, r: r, c: s.k.d.Dial(), most: 2}
+	b, err := newBox(ctx, s.k, w.c)
 	if err != nil {
 		return err
 	}
 	for _, do := range []func() error{
 		func() error { return b.write(ctx, r) },
-		func() error { return b.checkpoint(ctx) },
+		func() error { return b.checkpoint(ctx, true) },
 		func() error { return b.rollback(ctx, r) },
 		func() error {
 			f, err := b.fork(ctx, r)
@@ -123,7 +131,7 @@ type worker struct {
 // removes them.
 func (w *worker) work(ctx context.Context) error {
 	for len(w.boxes) < w.most {
-		b, err := newBox(ctx, w.d, w.c)
+		b, err := newBox(ctx, w.k, w.c)
 		if err != nil {
 			return err
 		}
@@ -135,21 +143,20 @@ func (w *worker) work(ctx context.Context) error {
 			break
 		}
 		if n%max(*operations/4, 1) == 0 {
-			kib := take(w.d)["supervisor KiB"]
+			kib := take(w.k.d)["supervisor KiB"]
 			w.mu.Lock()
 			w.flat = append(w.flat, kib)
 			w.mu.Unlock()
 		}
-		if n%killEvery == 0 {
-			w.mu.Lock()
-			w.kills.kill(w.r) // the others go on meanwhile
-			w.mu.Unlock()
+		if err := w.disaster(n); err != nil {
+			return fmt.Errorf("operation %d: %w", n, err)
 		}
-		b := w.boxes[w.r.IntN(len(w.boxes))]
-		what, err := w.operation(ctx, b)
-		if err == nil && what != "remove" {
-			_, err = b.verify(ctx)
+		i := w.r.IntN(len(w.boxes))
+		if err := w.ready(ctx, i); err != nil {
+			return fmt.Errorf("operation %d, of %s: %w", n, w.boxes[i].sb.ID, err)
 		}
+		b := w.boxes[i]
+		what, err := w.struckOrDone(ctx, b)
 		if err != nil {
 			return fmt.Errorf("operation %d, %s of %s after %d steps: %w", n, what, b.sb.ID, b.steps, err)
 		}
@@ -158,15 +165,105 @@ func (w *worker) work(ctx context.Context) error {
 		w.mu.Unlock()
 	}
 	var errs []error
-	for _, b := range w.boxes {
-		_, err := b.verify(ctx)
-		errs = append(errs, err, b.remove(ctx))
+	for i := range w.boxes {
+		err := w.ready(ctx, i)
+		if err == nil {
+			_, err = w.boxes[i].verify(ctx)
+		}
+		errs = append(errs, err, w.boxes[i].remove(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-// killEvery so many operations the node is killed.
-const killEvery = 60
+// Every so many operations something is killed, while the others go on.
+const (
+	nodeEvery       = 60
+	supervisorEvery = 70
+	hostEvery       = 190
+	stopEvery       = 160
+)
+
+// disaster lets one happen if it is time.
+func (w *worker) disaster(n int) error {
+	if n%nodeEvery == 0 {
+		if err := w.k.killNode(w.r); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !*soakKills:
+	case n%hostEvery == 0:
+		return w.k.strike(hostKilled, w.r)
+	case n%stopEvery == 0:
+		return w.k.strike(stopped, w.r)
+	case n%supervisorEvery == 0:
+		return w.k.strike(supervisorKilled, w.r)
+	}
+	return nil
+}
+
+// ready makes a sandbox one that has seen all disasters. One that was lost, as
+// may be, is replaced.
+func (w *worker) ready(ctx context.Context, i int) error {
+	for {
+		b := w.boxes[i]
+		n := w.k.calm()
+		err := b.catchUp(ctx)
+		if errors.Is(err, errLost) {
+			w.mu.Lock()
+			w.lost++
+			w.mu.Unlock()
+			err = w.replace(ctx, b)
+		}
+		if len(w.k.since(n)) == 0 {
+			return err
+		}
+	}
+}
+
+// struckOrDone does an operation and looks at the program afterwards. What a
+// disaster interrupts may be done or not, and the program's state is looked at
+// later.
+func (w *worker) struckOrDone(ctx context.Context, b *box) (string, error) {
+	n, had := b.seen, map[string]bool{}
+	for _, k := range b.kept {
+		had[k.id] = true
+	}
+	what, err := w.operation(ctx, b)
+	if err == nil && what != "remove" {
+		_, err = b.verify(ctx)
+	}
+	if len(w.k.since(n)) == 0 {
+		return what, err
+	}
+	b.unsure = true
+	for i := range b.kept { // what was taken may be of the program as it came back
+		if k := &b.kept[i]; !had[k.id] {
+			k.said = ""
+		}
+	}
+	if b.suspension.id != "" && !had[b.suspension.id] {
+		b.suspension.said = ""
+	}
+	if what != "remove" || err == nil {
+		return what, nil
+	}
+	w.k.calm()
+	return what, w.replace(ctx, b) // to the end, then
+}
+
+// clear removes sandboxes that are nobody's: the call that made them was cut
+// off.
+func (s *soak) clear(ctx context.Context, c *client.Client) error {
+	all, err := c.Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, sb := range all {
+		err = errors.Join(err, sb.Remove(ctx, true))
+	}
+	return err
+}
 
 // operation does one thing to a sandbox.
 func (w *worker) operation(ctx context.Context, b *box) (what string, err error) {
@@ -176,8 +273,12 @@ func (w *worker) operation(ctx context.Context, b *box) (what string, err error)
 	switch k := w.r.IntN(100); {
 	case k < 30:
 		return "write", b.write(ctx, w.r)
-	case k < 55 || len(b.kept) == 0:
-		return "checkpoint", b.checkpoint(ctx)
+	case k < 50 || len(b.kept) == 0:
+		return "checkpoint", b.checkpoint(ctx, w.r.IntN(4) == 0)
+	case k < 54:
+		return "wait", b.wait(ctx, w.r)
+	case k < 58:
+		return "suspension", b.stand(ctx, w.r.IntN(2) == 0)
 	case k < 72:
 		return "rollback", b.rollback(ctx, w.r)
 	case k < 78:
@@ -219,7 +320,7 @@ func (w *worker) replace(ctx context.Context, b *box) error {
 	if err := b.remove(ctx); err != nil {
 		return err
 	}
-	f, err := newBox(ctx, w.d, w.c)
+	f, err := newBox(ctx, w.k, w.c)
 	if err != nil {
 		return err
 	}

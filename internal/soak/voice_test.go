@@ -3,6 +3,7 @@ package soak
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -17,6 +18,7 @@ import (
 // words tell which answer is whose.
 type voice struct {
 	c       *client.Client
+	k       *disasters
 	session string
 	a       *client.Attachment
 	lines   chan string // closed when the attachment has ended
@@ -32,8 +34,11 @@ const (
 	asks         = 4
 )
 
-func newVoice(c *client.Client, a *client.Attachment) *voice {
-	v := &voice{c: c, session: a.Session.ID}
+// errStruck says that the program may not be what it was when it was asked.
+var errStruck = errors.New("it was struck by a disaster")
+
+func newVoice(c *client.Client, a *client.Attachment, k *disasters) *voice {
+	v := &voice{c: c, k: k, session: a.Session.ID}
 	v.listen(a)
 	return v
 }
@@ -82,7 +87,13 @@ func (v *voice) close() {
 // ask asks the program, more than once if need be, and returns its answer.
 func (v *voice) ask(ctx context.Context, command string) (string, error) {
 	var last error
+	struck := v.k.next()
 	for range asks {
+		select {
+		case <-struck:
+			return "", errStruck
+		default:
+		}
 		if last != nil {
 			if err := v.again(ctx); err != nil {
 				return "", err
@@ -90,30 +101,39 @@ func (v *voice) ask(ctx context.Context, command string) (string, error) {
 		}
 		word := fmt.Sprintf("w%d", words.Add(1))
 		if _, last = io.WriteString(v.a, word+" "+command+"\n"); last != nil {
+			if errors.Is(last, io.EOF) { // it has ended, and said why
+				v.close()
+				last = <-v.why
+				v.why <- last
+			}
 			continue
 		}
 		var answer string
-		if answer, last = v.await(ctx, word); last == nil {
+		if answer, last = v.await(ctx, word, struck); last == nil {
 			return answer, nil
 		}
 	}
 	return "", fmt.Errorf("no answer to %q: %w", command, last)
 }
 
-func (v *voice) await(ctx context.Context, word string) (string, error) {
+func (v *voice) await(ctx context.Context, word string, struck <-chan struct{}) (string, error) {
 	patience := time.NewTimer(answerWithin)
 	defer patience.Stop()
 	for {
 		select {
 		case line, ok := <-v.lines:
 			if !ok {
-				return "", <-v.why
+				err := <-v.why
+				v.why <- err
+				return "", err
 			}
 			if answer, ours := strings.CutPrefix(line, word+" "); ours {
 				return answer, nil
 			}
 		case <-patience.C:
 			return "", fmt.Errorf("none within %v", answerWithin)
+		case <-struck:
+			return "", errStruck
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}

@@ -33,8 +33,10 @@ type Daemon struct {
 	Binary string
 
 	t      testing.TB
-	cmd    *exec.Cmd
 	output lockedBuffer
+
+	mu  sync.Mutex
+	cmd *exec.Cmd // another one after a restart
 }
 
 // Build builds programs of this module, by their directories in it, into a
@@ -66,7 +68,9 @@ func Start(t testing.TB) *Daemon {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	Build(t, dir, "cmd/sandtree")
 	d := &Daemon{t: t, Binary: filepath.Join(dir, "sandtree"), State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "api.sock")}
-	d.serve()
+	if err := d.serve(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(d.stop)
 	for _, args := range [][]string{{"image", "import", "test", root}, {"template", "create", "test", "--image", "test"}} {
 		if out, err := d.Command(args...).CombinedOutput(); err != nil {
@@ -79,24 +83,41 @@ func Start(t testing.TB) *Daemon {
 // startWithin bounds the daemon's start.
 const startWithin = time.Minute
 
-func (d *Daemon) serve() {
-	d.t.Helper()
-	d.cmd = exec.Command(d.Binary, "serve", "--state", d.State, "--socket", d.Socket)
-	d.cmd.Stdout, d.cmd.Stderr = &d.output, &d.output
-	if err := d.cmd.Start(); err != nil {
-		d.t.Fatal(err)
+func (d *Daemon) serve() error {
+	cmd := exec.Command(d.Binary, "serve", "--state", d.State, "--socket", d.Socket)
+	cmd.Stdout, cmd.Stderr = &d.output, &d.output
+	if err := cmd.Start(); err != nil {
+		return err
 	}
+	d.mu.Lock()
+	d.cmd = cmd
+	d.mu.Unlock()
 	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		c, err := client.Dial(d.Socket)
 		if err == nil {
 			_ = c.Close()
-			return
+			return nil
 		}
 		if time.Since(begin) > startWithin {
-			_ = d.cmd.Process.Kill()
-			d.t.Fatalf("the daemon does not answer: %v\n%s", err, d.output.String())
+			_ = cmd.Process.Kill()
+			return fmt.Errorf("the daemon does not answer: %w", err)
 		}
 	}
+}
+
+// Restart ends the daemon with a signal, SIGKILL as a crash does, and starts
+// another on the same state directory.
+func (d *Daemon) Restart(signal unix.Signal) error {
+	d.mu.Lock()
+	cmd := d.cmd
+	d.mu.Unlock()
+	if err := cmd.Process.Signal(signal); err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err != nil && signal != unix.SIGKILL {
+		return fmt.Errorf("the daemon ended with: %w", err)
+	}
+	return d.serve()
 }
 
 // Command is a command of the program for this daemon.
@@ -116,7 +137,11 @@ func (d *Daemon) Dial() *client.Client {
 }
 
 // HostPID is the daemon's root part.
-func (d *Daemon) HostPID() int { return d.cmd.Process.Pid }
+func (d *Daemon) HostPID() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cmd.Process.Pid
+}
 
 // Parts are the processes of the daemon that run a command: "node" or
 // "supervisor".

@@ -20,6 +20,7 @@ type Client struct{ *wire.Conn }
 type Events struct {
 	SupervisorDied func(SupervisorDied)
 	LowDisk        func(LowDisk)
+	Stopping       func(Stopping)
 }
 
 // NewClient makes a client of a connected socket, which belongs to it from now
@@ -59,6 +60,8 @@ func (e Events) handle(ev wire.Event) {
 		pass(ev, e.SupervisorDied)
 	case EventLowDisk:
 		pass(ev, e.LowDisk)
+	case EventStopping:
+		pass(ev, e.Stopping)
 	}
 }
 

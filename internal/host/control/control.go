@@ -20,6 +20,7 @@ const (
 const (
 	EventSupervisorDied = "supervisor_died" // SupervisorDied
 	EventLowDisk        = "low_disk"        // LowDisk
+	EventStopping       = "stopping"        // Stopping
 )
 
 // Descriptors that a node is started with.
@@ -116,6 +117,31 @@ type SupervisorDied struct {
 	Family string `json:"family"`
 	PID    int    `json:"pid"`
 	Reason string `json:"reason"`
+}
+
+// Stopping reports that the daemon is about to end. The node hibernates what runs
+// and ends by itself; it is killed when the time is over.
+type Stopping struct {
+	WithinNS int64 `json:"within_ns"`
+}
+
+// StoppedFile is where the node leaves [Stopped] when it has ended for that, in its
+// directory.
+const StoppedFile = "stopped.json"
+
+// Stopped says what the daemon's end did to sandboxes.
+type Stopped struct {
+	Time       time.Time `json:"time"`
+	Hibernated int       `json:"hibernated"`
+	Lost       []Loss    `json:"lost,omitempty"`
+}
+
+// Loss is a state of a sandbox that is not there any more. Name is the sandbox's,
+// or its id.
+type Loss struct {
+	Sandbox string `json:"sandbox"`
+	Name    string `json:"name"`
+	What    string `json:"what"`
 }
 
 // LowDisk reports that the disk of the state directory runs full. It is sent

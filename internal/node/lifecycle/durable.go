@@ -137,9 +137,12 @@ func (s *Sandboxes) agree(ctx context.Context, t control.TreeReply) error {
 }
 
 // mayComeBack reports whether something of a sandbox is durable, or may be: only
-// the next supervisor knows.
-func (s *Sandboxes) mayComeBack(ctx context.Context, sandbox string) (bool, error) {
-	all, err := s.store.Checkpoints(ctx, sandbox)
+// the next supervisor knows. A copy may come back at what it was forked from.
+func (s *Sandboxes) mayComeBack(ctx context.Context, rec store.Sandbox) (bool, error) {
+	if rec.ForkedFrom != "" {
+		return true, nil
+	}
+	all, err := s.store.Checkpoints(ctx, rec.ID)
 	for _, c := range all {
 		if c.Info.Durable == control.DurableYes || c.Info.Durable == control.DurablePending {
 			return true, err

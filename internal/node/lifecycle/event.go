@@ -152,7 +152,7 @@ func (s *Sandboxes) SupervisorDied(e hostcontrol.SupervisorDied) {
 func (s *Sandboxes) fallAsleep(b *sandbox, reason string) bool {
 	ctx := context.Background()
 	rec := b.record()
-	may, err := s.mayComeBack(ctx, rec.ID)
+	may, err := s.mayComeBack(ctx, rec)
 	if err != nil {
 		s.log.Error("what of a sandbox is durable is not known", "sandbox", rec.ID, "error", err)
 	}
@@ -186,7 +186,7 @@ func (s *Sandboxes) comeBack(b *sandbox) {
 	err := s.wake(context.Background(), b)
 	switch {
 	case err == nil:
-		s.log.Info("a sandbox came back", "sandbox", b.record().ID, "at", b.record().At)
+		s.log.Info("a sandbox came back", "sandbox", b.record().ID, "because", b.record().Reason)
 	case fault.Is(err, fault.Lost):
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -82,7 +82,7 @@ func (s *Sandboxes) recoverOne(ctx context.Context, b *sandbox, f found, there b
 	case rec.Golden:
 		return s.recoverGolden(ctx, b, f, there)
 	case !there && rec.State != store.Lost:
-		may, err := s.mayComeBack(ctx, rec.ID)
+		may, err := s.mayComeBack(ctx, rec)
 		if err != nil {
 			return err
 		}

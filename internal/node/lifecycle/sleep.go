@@ -87,30 +87,59 @@ func (s *Sandboxes) resumeLocked(ctx context.Context, b *sandbox) error {
 		return err
 	}
 	rec := b.record()
-	if rec.At == "" || rec.State == store.Lost {
-		return fault.New(fault.Lost, "nothing of it was durable")
+	at, where := rec.At, "; it came back at checkpoint "+rec.At
+	if at == "" { // none of its own is durable
+		at, where = rec.ForkedFrom, "; it came back at checkpoint "+rec.ForkedFrom+", which it was forked from"
+	}
+	if at == "" || rec.State == store.Lost {
+		return s.nothingLeft(ctx, b)
 	}
 	b.hold()
 	defer s.letGo(b)
 	// A client that goes away must not leave it half done.
-	r, files, err := client.Rollback(context.WithoutCancel(ctx), control.CheckpointRef{Sandbox: rec.ID, Checkpoint: rec.At})
+	r, files, err := client.Rollback(context.WithoutCancel(ctx), control.CheckpointRef{Sandbox: rec.ID, Checkpoint: at})
+	if rec.At == "" && fault.Is(err, fault.NotFound) {
+		return s.nothingLeft(ctx, b)
+	}
 	if err != nil {
 		return err
 	}
 	mark := ""
 	if rec.Reason != "" { // time was lost: who is attached is told
-		mark = rec.At
+		mark = at
 	}
 	write, err := s.reborn(ctx, b, client, r.Sandbox, rec.At, mark, files)
 	err = errors.Join(err, write())
 	if mark != "" {
-		_, e := s.update(ctx, b, func(r *store.Sandbox) { r.Reason = rec.Reason + "; it came back at checkpoint " + rec.At })
+		_, e := s.update(ctx, b, func(r *store.Sandbox) { r.Reason = rec.Reason + where })
 		err = errors.Join(err, e)
 	}
 	if err != nil {
 		return fmt.Errorf("sessions: %w", err)
 	}
 	return nil
+}
+
+// nothingLeft marks a sandbox that stands still as lost: it has nothing to come
+// back from. b.mu is held.
+func (s *Sandboxes) nothingLeft(ctx context.Context, b *sandbox) error {
+	const reason = "nothing of it was durable"
+	rec, err := s.update(ctx, b, func(r *store.Sandbox) {
+		if r.LostReason == "" {
+			r.LostReason = reason
+			if r.Reason != "" {
+				r.LostReason = r.Reason + ", and " + reason
+			}
+		}
+		r.State, r.Reason = store.Lost, ""
+	})
+	b.recMu.Lock()
+	running := values(b.running)
+	b.recMu.Unlock()
+	for _, se := range running {
+		se.Abandon(ctx, se.Record().Generation, 128+9, session.Lost)
+	}
+	return errors.Join(fault.New(fault.Lost, "%s", rec.LostReason), err, s.endAll(ctx, rec.ID, session.Lost))
 }
 
 // reach returns the supervisor of a sandbox that may stand still, and starts it
@@ -155,7 +184,7 @@ func (s *Sandboxes) familyStarted(ctx context.Context, f *family) error {
 		}
 		sb := control.RecoverSandbox{
 			CreateRequest: control.CreateRequest{Sandbox: rec.ID, Hostname: rec.Hostname, Resources: rec.Resources, Setuid: setuid[rec.Template]},
-			Generation:    rec.Generation, At: rec.At,
+			Generation:    rec.Generation, At: rec.At, Origin: rec.ForkedFrom,
 		}
 		checkpoints, err := s.store.Checkpoints(ctx, rec.ID)
 		if err != nil {
@@ -168,7 +197,7 @@ func (s *Sandboxes) familyStarted(ctx context.Context, f *family) error {
 			c.Info.Name = c.Name
 			sb.Checkpoints = append(sb.Checkpoints, c.Info)
 		}
-		if len(sb.Checkpoints) > 0 {
+		if len(sb.Checkpoints) > 0 || sb.Origin != "" {
 			req.Sandboxes = append(req.Sandboxes, sb)
 		}
 	}
@@ -210,7 +239,7 @@ func (s *Sandboxes) recovered(ctx context.Context, f *family, t control.TreeRepl
 	}
 	_, err := s.update(ctx, b, func(r *store.Sandbox) {
 		r.At = t.At
-		if sleeps && t.At == "" {
+		if sleeps && t.At == "" && t.Origin == "" {
 			r.State, r.LostReason, r.Reason = store.Lost, "nothing of it was durable", ""
 		}
 	})
@@ -224,6 +253,7 @@ func (s *Sandboxes) Pause(ctx context.Context, ref string, hibernate bool) (stor
 	if err != nil {
 		return store.Sandbox{}, fmt.Errorf("pause: %w", err)
 	}
+	b.awaitReport(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	rec, err := s.pause(ctx, b, hibernate)
@@ -272,7 +302,29 @@ func (s *Sandboxes) pause(ctx context.Context, b *sandbox, hibernate bool) (stor
 		return rec, err
 	}
 	s.note(ctx, info)
-	return s.update(ctx, b, func(r *store.Sandbox) { r.State, r.At, r.Reason = state, k.ID, "" })
+	rec, err = s.update(ctx, b, func(r *store.Sandbox) { r.State, r.At, r.Reason = state, k.ID, "" })
+	s.pruneSuspensions(context.WithoutCancel(ctx), b, client, k.ID)
+	return rec, err
+}
+
+// pruneSuspensions removes the checkpoints of a sandbox that earlier suspensions have
+// made: nobody asked for them, and the newest is what it comes back from. Those
+// that cannot be removed now are met again by the next suspension. b.mu is held.
+func (s *Sandboxes) pruneSuspensions(ctx context.Context, b *sandbox, client *control.Client, newest string) {
+	all, err := s.store.Checkpoints(ctx, b.record().ID)
+	for _, c := range all {
+		if !c.Info.Suspension || c.Name != "" || c.ID == newest {
+			continue
+		}
+		e := client.CheckpointRemove(ctx, control.CheckpointRef{Sandbox: c.Sandbox, Checkpoint: c.ID})
+		if e == nil || fault.Is(e, fault.NotFound) {
+			e = s.dropCheckpoint(ctx, b, c.ID)
+		}
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		s.log.Error("checkpoints of earlier suspensions are left", "sandbox", b.record().ID, "error", err)
+	}
 }
 
 // goOn gives sessions their streams back after a pause that failed.
@@ -287,7 +339,7 @@ func (s *Sandboxes) goOn(ctx context.Context, b *sandbox, client *control.Client
 		if err == nil {
 			err = se.GoOn(state, files)
 		}
-		if err != nil {
+		if err != nil && !fault.Is(err, fault.Unavailable) { // of a dead supervisor's nothing is left
 			s.log.Error("a session lost its streams", "sandbox", b.record().ID, "session", r.ID, "error", err)
 		}
 	}
@@ -305,6 +357,7 @@ func (s *Sandboxes) Resume(ctx context.Context, ref string) (Resumed, error) {
 	if err != nil {
 		return Resumed{}, fmt.Errorf("resume: %w", err)
 	}
+	b.awaitReport(ctx)
 	took, err := s.resume(ctx, b)
 	if err == nil {
 		b.mu.RLock()

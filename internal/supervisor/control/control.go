@@ -239,6 +239,8 @@ type RecoverSandbox struct {
 	Generation  uint64       `json:"generation"`
 	At          string       `json:"at"`
 	Checkpoints []Checkpoint `json:"checkpoints"` // parents before children
+	// Origin is the checkpoint that it was forked from; empty: it was not.
+	Origin string `json:"origin,omitempty"`
 }
 
 // RecoverReply has the tree of each sandbox, in order: the checkpoints that are durable.
@@ -311,6 +313,8 @@ type Checkpoint struct {
 	Durable       string `json:"durable,omitempty"`
 	DurableReason string `json:"durable_reason,omitempty"`
 	DurableBytes  int64  `json:"durable_bytes,omitempty"`
+	// Suspension: it was not asked for, but made for its sandbox to stand still.
+	Suspension bool `json:"suspension,omitempty"`
 	// StageNS says what the frozen time went to, by stage.
 	StageNS map[string]int64 `json:"stage_ns,omitempty"`
 	// Items are everything that it holds, in the reply to a request that asked
@@ -336,6 +340,11 @@ type TreeReply struct {
 	Sandbox     string       `json:"sandbox"`
 	At          string       `json:"at,omitempty"`
 	Checkpoints []Checkpoint `json:"checkpoints"` // parents before children
+	// Origin is the checkpoint that the sandbox was forked from. It is in
+	// another's tree, or in none any more, and the sandbox can be rolled back to it
+	// as to its own. Empty: it was not forked, or an earlier supervisor's
+	// checkpoint was not durable.
+	Origin string `json:"origin,omitempty"`
 }
 
 // Rebirth is a sandbox after a rollback, with how long it took. Its

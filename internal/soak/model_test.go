@@ -1,0 +1,175 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sandtree/sandtree/client"
+)
+
+// kept is a checkpoint: what the program said there, and whether it was reported
+// durable. Said is empty if it is not known.
+type kept struct {
+	id, said string
+	durable  bool
+}
+
+// moved notes that the sandbox stands at a checkpoint that was just made.
+func (b *box) moved(id string) {
+	if b.parents == nil {
+		b.parents = map[string]string{}
+	}
+	if _, known := b.parents[id]; !known && id != b.at {
+		b.parents[id] = b.at
+	}
+	b.at = id
+}
+
+// find is a checkpoint that the sandbox should have.
+func (b *box) find(id string) *kept {
+	if id != "" && b.suspension.id == id {
+		return &b.suspension
+	}
+	for i := range b.kept {
+		if b.kept[i].id == id {
+			return &b.kept[i]
+		}
+	}
+	return nil
+}
+
+// mayComeBackAt are the checkpoints at which the sandbox may be after a crash: the
+// nearest above where it stood that was reported durable, or one between, which
+// may have become so. Empty stands for the one that it was forked from.
+func (b *box) mayComeBackAt() []string {
+	var ids []string
+	for id := b.at; id != ""; id = b.parents[id] {
+		ids = append(ids, id)
+		if k := b.find(id); k != nil && k.durable {
+			return ids
+		}
+	}
+	return append(ids, "")
+}
+
+// errLost says that nothing is left of a sandbox, as may be.
+var errLost = fmt.Errorf("lost, as nothing of it was reported durable")
+
+// catchUp finds out what has become of a sandbox in disasters that it has not
+// seen yet, and whether that may be.
+func (b *box) catchUp(ctx context.Context) error {
+	n := b.k.calm()
+	if b.seen == n {
+		return nil
+	}
+	since := b.k.since(b.seen)
+	for {
+		err := b.lookAround(ctx, since)
+		again := b.k.calm()
+		if again == n {
+			b.seen, b.unsure = n, false
+			if err != nil {
+				return fmt.Errorf("after %v: %w", since, err)
+			}
+			return nil
+		}
+		n, since = again, b.k.since(b.seen) // it has struck again meanwhile
+		b.unsure = true
+	}
+}
+
+func (b *box) lookAround(ctx context.Context, since []disaster) error {
+	before := b.last
+	// Whatever needs the body brings it back.
+	err := through(ctx, func() error { _, err := b.sb.Stats(ctx); return err })
+	expected := b.mayComeBackAt()
+	if client.KindOf(err) == client.Lost {
+		may := slices.Contains(expected, "") && !b.origin.durable
+		if may || b.unsure {
+			return errLost
+		}
+		return fmt.Errorf("it is lost, and may be at %v: %w", expected, err)
+	}
+	if err != nil {
+		return err
+	}
+	var tree client.Tree
+	if err := through(ctx, func() (err error) { tree, err = b.sb.Tree(ctx); return err }); err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, c := range tree.Checkpoints {
+		there[c.ID] = true
+	}
+	for _, k := range b.kept {
+		if k.durable && !there[k.id] {
+			return fmt.Errorf("checkpoint %s was reported durable, and is gone", k.id)
+		}
+	}
+	b.kept = slices.DeleteFunc(b.kept, func(k kept) bool { return !there[k.id] })
+	if err := b.rejoin(ctx); err != nil {
+		return err
+	}
+	said, err := b.verify(ctx)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Sscanf(said, "whole %d", &b.steps)
+	at := b.find(tree.At)
+	if tree.At == "" {
+		at = &b.origin
+	}
+	if at != nil && at.said == "" {
+		at.said = said
+	}
+	switch gentle := !slices.ContainsFunc(since, func(d disaster) bool { return d != stopped }); {
+	case b.unsure: // an operation was under way, and may have been done before or after
+	case gentle:
+		if said != before && before != "" {
+			return fmt.Errorf("it says %q, and said %q before", said, before)
+		}
+	case len(since) > 1: // where it stood between is not known
+	case !slices.Contains(expected, tree.At):
+		return fmt.Errorf("it came back at %q, and may at %v", tree.At, expected)
+	case at == nil:
+		return fmt.Errorf("it came back at %q, which nobody has taken", tree.At)
+	case said != at.said:
+		return fmt.Errorf("it came back at %q and says %q, and said %q there", tree.At, said, at.said)
+	}
+	b.moved(tree.At)
+	if b.find(tree.At) == nil { // of a stop, or of an operation that was cut off
+		b.suspension = kept{id: tree.At}
+	}
+	return nil
+}
+
+// rejoin attaches to the program again, by its session.
+func (b *box) rejoin(ctx context.Context) error {
+	if b.voice != nil {
+		b.voice.close()
+	}
+	var session string
+	err := through(ctx, func() error {
+		all, err := b.sb.Sessions(ctx)
+		var ended []string
+		for _, s := range all {
+			if len(s.Argv) > 0 && s.Argv[0] == "python3" {
+				if s.Ended {
+					ended = append(ended, fmt.Sprintf("%s: %d %s", s.ID, s.ExitCode, s.Reason))
+				} else {
+					session = s.ID
+				}
+			}
+		}
+		if err == nil && session == "" {
+			err = fmt.Errorf("no session of the program runs among %d; ended: %s", len(all), strings.Join(ended, ", "))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.join(ctx, session)
+}
