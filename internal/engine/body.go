@@ -11,7 +11,6 @@ import (
 
 	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/process"
-	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/sandbox"
 )
 
@@ -41,17 +40,25 @@ type body struct {
 	// zygotes is held for accesses to the two maps while lineages are brought up
 	// to date beside each other.
 	zygotes sync.Mutex
-	bases   map[int]*memory.Zygote // by lineage: as of the last checkpoint
-	// ancestors are zygotes that bases are forked from when they are first
-	// needed, held for that.
+	bases   map[int]*base // by lineage: as of the last checkpoint
+	// ancestors are the zygotes that the body was made from, and that bases are made
+	// from when they are first needed, held for that. They are, or were, those of
+	// origin. left are the bases of the body before it.
 	ancestors map[int]*sharedZygote
+	origin    *checkpoint
+	left      map[int]*base
+	// before is the body that this one has taken the place of, until it takes over
+	// its bases; succeeded is set if another body takes over this one's. Guarded by
+	// the box's lock until a checkpoint is taken.
+	before    *body
+	succeeded bool
 }
 
 // newBody makes a body without files, and so without a root, yet.
 func (f *family) newBody(b *box, clocks [2]time.Duration) (_ *body, err error) {
 	o := &body{
 		family: f, root: -1, proc: -1, time: -1, monotonic: clocks[0], boottime: clocks[1],
-		bases: map[int]*memory.Zygote{}, ancestors: map[int]*sharedZygote{}, finishing: newFinishing(),
+		bases: map[int]*base{}, ancestors: map[int]*sharedZygote{}, finishing: newFinishing(),
 	}
 	l, err := limits(b.resources)
 	if err != nil {
@@ -167,11 +174,11 @@ func (o *body) close(ctx context.Context) error {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	for _, z := range o.bases {
-		z.Kill()
-	}
-	for _, z := range o.ancestors {
-		z.release()
+	if o.succeeded {
+		o.dropAncestors(nil)
+	} else {
+		o.takeOver() // if no checkpoint has
+		o.dropBases()
 	}
 	return errors.Join(errs...)
 }

@@ -111,6 +111,34 @@ func (c *checkpoint) zygote(key int) *memory.Zygote {
 	return nil
 }
 
+// zygoteOf is the zygote of a lineage, held, if the checkpoint has one and nobody
+// is about to change that.
+func (c *checkpoint) zygoteOf(key int) *sharedZygote {
+	if !c.use.TryRLock() {
+		return nil
+	}
+	defer c.use.RUnlock()
+	if z := c.zygotes[key]; z != nil {
+		return z.hold()
+	}
+	return nil
+}
+
+// replace puts a zygote, which it holds then, in the place of another that holds
+// the same, unless somebody uses the checkpoint.
+func (c *checkpoint) replace(key int, old, z *sharedZygote) bool {
+	if !c.use.TryLock() {
+		return false
+	}
+	defer c.use.Unlock()
+	if c.zygotes[key] != old {
+		return false
+	}
+	c.zygotes[key] = z
+	old.release()
+	return true
+}
+
 // loaded reports whether the checkpoint is in memory, or about to be.
 func (c *checkpoint) loaded() bool { return c.described().Memory != control.MemoryNone }
 

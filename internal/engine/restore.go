@@ -45,6 +45,7 @@ func (e *Engine) restore(b *box, c *checkpoint, steps *stages, how *pace) (_ *re
 		}
 	}()
 	steps.done("boot")
+	o.origin = c
 	for key, z := range c.zygotes {
 		o.ancestors[key] = z.hold()
 	}

@@ -50,6 +50,7 @@ func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control
 	steps.done("release")
 	old := b.body
 	b.body = next.body
+	next.body.succeed(old)
 	b.generation++
 	b.suspended = ""
 	b.tree.MoveTo(c.id) // an origin is not in it

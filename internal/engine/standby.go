@@ -253,6 +253,7 @@ func (s *standbys) shed() (n int) {
 		}
 		w.failed = true // none is built as long as memory is short
 	}
+	s.changed.Broadcast()
 	s.mu.Unlock()
 	s.abandon(gone)
 	return len(gone)

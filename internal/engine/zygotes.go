@@ -49,6 +49,7 @@ func (o *body) updateZygotes(c *process.Capture, snapshot string) (_ map[int]*sh
 			}
 		}
 	}()
+	o.takeOver()
 	open := o.backing(c, snapshot)
 	current := map[int]bool{}
 	errs := make([]error, len(c.Lineages))
@@ -67,7 +68,7 @@ func (o *body) updateZygotes(c *process.Capture, snapshot string) (_ map[int]*sh
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			out[line.Key] = share(z)
+			out[line.Key] = z
 		})
 	}
 	wg.Wait()
@@ -80,17 +81,12 @@ func (o *body) updateZygotes(c *process.Capture, snapshot string) (_ map[int]*sh
 			delete(o.bases, key)
 		}
 	}
-	for key, z := range o.ancestors {
-		if !current[key] {
-			z.release()
-			delete(o.ancestors, key)
-		}
-	}
+	o.dropAncestors(current)
 	return out, nil
 }
 
 // updateZygote does so for one lineage.
-func (o *body) updateZygote(c *process.Capture, line *process.Lineage, open memory.Backing) (*memory.Zygote, error) {
+func (o *body) updateZygote(c *process.Capture, line *process.Lineage, open memory.Backing) (*sharedZygote, error) {
 	base, err := o.base(line.Key)
 	if err != nil {
 		return nil, err
@@ -101,49 +97,16 @@ func (o *body) updateZygote(c *process.Capture, line *process.Lineage, open memo
 			deltas = append(deltas, d)
 		}
 	}
+	base.at = nil
 	if err := base.Update(deltas, open); err != nil {
 		return nil, err
 	}
-	return base.Fork()
-}
-
-// base is the zygote that follows a lineage of the live tree. In a restored
-// body it starts as a fork of the one that the body was made from.
-func (o *body) base(key int) (*memory.Zygote, error) {
-	o.zygotes.Lock()
-	z, a := o.bases[key], o.ancestors[key]
-	delete(o.ancestors, key)
-	o.zygotes.Unlock()
-	if z != nil {
-		return z, nil
-	}
-	var err error
-	if a != nil {
-		z, err = a.Fork()
-		a.release()
-	} else {
-		z, err = memory.NewZygote(o.family.seed.Server())
-	}
+	z, err := base.Fork()
 	if err != nil {
 		return nil, err
 	}
-	o.zygotes.Lock()
-	defer o.zygotes.Unlock()
-	o.bases[key] = z
-	return z, nil
-}
-
-// dropBases forgets the bases after a checkpoint that failed with them half
-// updated: the next one is a full one.
-func (o *body) dropBases() {
-	for key, z := range o.bases {
-		z.Kill()
-		delete(o.bases, key)
-	}
-	for key, z := range o.ancestors {
-		z.release()
-		delete(o.ancestors, key)
-	}
+	base.at = share(z)
+	return base.at, nil
 }
 
 // backing opens the files of new mappings: a layer's file, or the snapshot's,

@@ -94,11 +94,7 @@ func (z *Zygote) OpenMemory() (*os.File, error) {
 // process shows at an address: a layer's or a snapshot's, or an anonymous copy
 // of one that no path led to.
 func (z *Zygote) MappedFiles() (open func(pid int, addr uint64) (*os.File, error), err error) {
-	text, err := readFile(z.server.PID(), "maps")
-	if err != nil {
-		return nil, err
-	}
-	vmas, err := ParseMaps(text)
+	vmas, err := z.actual()
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +103,6 @@ func (z *Zygote) MappedFiles() (open func(pid int, addr uint64) (*os.File, error
 		if v == nil {
 			return nil, fmt.Errorf("the zygote has no mapping for %#x of process %d", addr, pid)
 		}
-		return os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", z.server.PID(), v.Start, v.End))
+		return os.Open(z.mapFile(v))
 	}, nil
 }

@@ -101,6 +101,11 @@ func (u *update) run(deltas []*Delta) error {
 	if err := u.arrange(); err != nil {
 		return err
 	}
+	return u.finish()
+}
+
+// finish sets the protections, now that the pages are in, and makes huge pages.
+func (u *update) finish() error {
 	for _, p := range u.after {
 		if err := u.call(unix.SYS_MPROTECT, p.start, p.end-p.start, p.prot); err != nil {
 			return err

@@ -27,7 +27,15 @@ type Zygote struct {
 	// mappings that have some.
 	loans    map[int][]loan
 	borrowed map[int][]borrowed
+	// generation counts the forks that lie between it and the seed's child that
+	// its line began with.
+	generation int
 }
+
+// Generation is how many forks of zygotes, each of the one before, have led to
+// this one. The kernel links each mapping of a fork to those of all its
+// ancestors that live, so what clones it takes longer the higher it is.
+func (z *Zygote) Generation() int { return z.generation }
 
 // NewZygote makes an empty zygote: a fork of a seed, and like it a child of
 // this process.
@@ -116,7 +124,7 @@ func (z *Zygote) Fork() (*Zygote, error) {
 	// What the maps hold is replaced as a whole by Update, never changed.
 	return &Zygote{
 		server: s, layout: z.layout.clone(), vmas: maps.Clone(z.vmas), guards: maps.Clone(z.guards),
-		loans: maps.Clone(z.loans), borrowed: z.borrowed,
+		loans: maps.Clone(z.loans), borrowed: z.borrowed, generation: z.generation + 1,
 	}, nil
 }
 
