@@ -151,6 +151,12 @@ type Stats struct {
 	OOMKills        int64  `json:"oom_kills"`
 	Checkpoints     int64  `json:"checkpoints"`
 	CheckpointBytes int64  `json:"checkpoint_bytes"`
+	// CheckpointMemoryBytes is what the sandbox's checkpoints that are in memory
+	// take there, about; TemplateCheckpointMemoryBytes is the same of all of its
+	// template, and TemplateCheckpointMemoryMaxBytes the budget of that.
+	CheckpointMemoryBytes            int64 `json:"checkpoint_memory_bytes"`
+	TemplateCheckpointMemoryBytes    int64 `json:"template_checkpoint_memory_bytes"`
+	TemplateCheckpointMemoryMaxBytes int64 `json:"template_checkpoint_memory_max_bytes"`
 }
 
 // Stats returns the sandbox's figures of this moment.
@@ -164,6 +170,8 @@ func (s *Sandbox) Stats(ctx context.Context) (Stats, error) {
 		ID: m.GetId(), CPUNS: m.GetCpuNs(), MemoryBytes: m.GetMemoryBytes(), MemoryMaxBytes: m.GetMemoryMaxBytes(),
 		PIDs: m.GetPids(), PIDsMax: m.GetPidsMax(), DiskBytes: m.GetDiskBytes(), DiskMaxBytes: m.GetDiskMaxBytes(),
 		OOMKills: m.GetOomKills(), Checkpoints: m.GetCheckpoints(), CheckpointBytes: m.GetCheckpointBytes(),
+		CheckpointMemoryBytes: m.GetCheckpointMemoryBytes(), TemplateCheckpointMemoryBytes: m.GetTemplateCheckpointMemoryBytes(),
+		TemplateCheckpointMemoryMaxBytes: m.GetTemplateCheckpointMemoryMaxBytes(),
 	}, nil
 }
 

@@ -12,9 +12,10 @@ import (
 
 func (inv *invocation) statsCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:               "stats SANDBOX",
-		Short:             "Show what a sandbox uses",
-		Long:              `Show what a sandbox uses at this moment: CPU, memory, processes, disk, checkpoints.`,
+		Use:   "stats SANDBOX",
+		Short: "Show what a sandbox uses",
+		Long: `Show what a sandbox uses at this moment: CPU, memory, processes, disk, checkpoints, and what those
+take in memory, beside the budget of all checkpoints of its template (serve --checkpoint-memory).`,
 		Example:           "  sandtree stats try",
 		Args:              exactly(1),
 		ValidArgsFunction: inv.completeSandbox,
@@ -31,6 +32,8 @@ func (inv *invocation) statsCmd() *cobra.Command {
 					"processes", ofMax(fmt.Sprint(s.PIDs), s.PIDsMax > 0, fmt.Sprint(s.PIDsMax)),
 					"disk", ofMax(formatBytes(s.DiskBytes), s.DiskMaxBytes > 0, formatBytes(s.DiskMaxBytes)),
 					"checkpoints", fmt.Sprintf("%d, %s", s.Checkpoints, formatBytes(s.CheckpointBytes)),
+					"their memory", fmt.Sprintf("%s; all of the template %s of %s", formatBytes(s.CheckpointMemoryBytes),
+						formatBytes(s.TemplateCheckpointMemoryBytes), formatBytes(s.TemplateCheckpointMemoryMaxBytes)),
 					"killed for memory", s.OOMKills)
 			})
 		}),

@@ -39,6 +39,7 @@ func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (con
 	case r.Keep && e.keeper.on:
 		e.keeper.admit(b)
 	}
+	e.evictor.admit()
 	c, items, err := e.begin(b, r)
 	if err == nil && !r.Async {
 		err = c.await()

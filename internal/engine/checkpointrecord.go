@@ -16,7 +16,7 @@ import (
 type checkpoint struct {
 	family    *family
 	id        string
-	box       string
+	owner     *box
 	created   time.Time
 	setuid    bool
 	resources control.Resources
@@ -28,12 +28,14 @@ type checkpoint struct {
 	// use is held for reading by who needs what follows, see [checkpoint.acquire].
 	// Without it, a checkpoint that is durable may be on disk alone.
 	use      sync.RWMutex
-	snapshot string                // id of its files in the store
-	tree     *image.Tree           // nil: it is on disk alone
+	snapshot string                // id of its files in the store; empty: they are in the durable form alone
+	tree     *image.Tree           // nil: it is not in memory
 	zygotes  map[int]*sharedZygote // by lineage, once it is made
 	sessions []*session            // that ran, as they were
 	shm      *shm
-	loads    int // how often it was read from disk
+	loads    int // how often its files were read from disk
+
+	residence residence // among the evictor's
 
 	mu      sync.Mutex // guards what follows
 	report  control.Checkpoint
@@ -44,7 +46,7 @@ type checkpoint struct {
 
 func newCheckpoint(f *family, b *box, id string) *checkpoint {
 	return &checkpoint{
-		family: f, box: b.id, created: time.Now(), id: id, snapshot: id,
+		family: f, owner: b, created: time.Now(), id: id, snapshot: id,
 		setuid: b.setuid, resources: b.resources, hostname: b.hostname, quota: b.quota,
 		made: make(chan struct{}), report: control.Checkpoint{Memory: control.MemoryPending},
 	}
@@ -66,6 +68,7 @@ func (c *checkpoint) ready(steps *stages) {
 	c.mu.Lock()
 	c.report.FileBytes, c.report.StageNS, c.report.Memory = files, steps.ns, control.MemoryReady
 	c.mu.Unlock()
+	c.family.evictor.arrived(c, c.weigh(c.described().DirtyBytes))
 	close(c.made)
 }
 
@@ -155,20 +158,31 @@ func (c *checkpoint) kept(state, reason string, bytes int64) {
 func (c *checkpoint) Free() {
 	c.use.Lock()
 	defer c.use.Unlock()
-	if c.tree != nil {
-		c.free()
-	}
+	c.freeMemory()
+	c.freeFiles()
 }
 
-// free does so; use is held.
-func (c *checkpoint) free() {
+// freeMemory gives back what is in memory; use is held.
+func (c *checkpoint) freeMemory() {
+	if c.tree == nil {
+		return
+	}
+	c.family.evictor.all.remove(c)
 	for _, z := range c.zygotes {
 		z.release()
 	}
 	c.tree.Close()
 	c.shm.close()
+	c.tree, c.zygotes, c.sessions, c.shm = nil, nil, nil, nil
+}
+
+// freeFiles removes the files from the store; use is held.
+func (c *checkpoint) freeFiles() {
+	if c.snapshot == "" {
+		return
+	}
 	if err := c.family.store.Remove(c.snapshot); err != nil {
 		c.family.log.Error("remove the files of a checkpoint", "checkpoint", c.id, "error", err)
 	}
-	c.tree, c.zygotes, c.sessions, c.shm, c.snapshot = nil, nil, nil, nil, ""
+	c.snapshot = ""
 }

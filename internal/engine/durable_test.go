@@ -24,8 +24,13 @@ type keeping struct {
 
 func newKeeping(t testing.TB) *keeping {
 	t.Helper()
+	return newKeepingWith(t)
+}
+
+func newKeepingWith(t testing.TB, change ...func(*control.Config)) *keeping {
+	t.Helper()
 	k := &keeping{repository: filepath.Join(t.TempDir(), "repository")}
-	k.host = newHost(t, func(c *control.Config) { c.Durable = true })
+	k.host = newHost(t, append(change, func(c *control.Config) { c.Durable = true })...)
 	k.startWorker()
 	t.Cleanup(func() { k.worker.Close() })
 	return k

@@ -24,6 +24,7 @@ type Engine struct {
 	relief   *relief
 	keeper   *keeper
 	origins  *origins
+	evictor  *evictor
 
 	mu    sync.Mutex
 	boxes map[string]*box
@@ -32,6 +33,9 @@ type Engine struct {
 
 // New makes the engine of a family.
 func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, error) {
+	if err := checkBudget(cfg.CheckpointMemory); err != nil {
+		return nil, err
+	}
 	f, err := newFamily(cfg, log)
 	if err != nil {
 		return nil, err
@@ -42,9 +46,11 @@ func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, 
 		most = 0
 	}
 	e.standbys = newStandbys(e, most)
-	e.relief = newRelief(e)
 	e.keeper = newKeeper(e, cfg.Durable)
 	f.keeper = e.keeper
+	e.evictor = newEvictor(e, cfg.CheckpointMemory)
+	f.evictor = e.evictor
+	e.relief = newRelief(e)
 	return e, nil
 }
 
@@ -57,6 +63,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.relief.close()
 	e.standbys.close()
 	e.keeper.close()
+	e.evictor.close()
 	var errs []error
 	for _, b := range boxes {
 		if err := e.end(ctx, b); err != nil && !fault.Is(err, fault.NotFound) {
@@ -103,6 +110,7 @@ func (e *Engine) forget(b *box) {
 // have died have ended.
 func (e *Engine) Wait() {
 	e.keeper.wait()
+	e.evictor.wait()
 	e.standbys.wait()
 	e.family.blanks.wait()
 	e.wg.Wait()

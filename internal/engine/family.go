@@ -20,15 +20,16 @@ import (
 
 // family is what the sandboxes of an engine share.
 type family struct {
-	log    *slog.Logger
-	seed   *sandbox.Seed
-	store  rootfs.Store
-	blanks *blanks
-	walls  [2]*confine.Walls // without and with setuid programs
-	idBase uint32
-	window window
-	arenas arenas
-	keeper *keeper
+	log     *slog.Logger
+	seed    *sandbox.Seed
+	store   rootfs.Store
+	blanks  *blanks
+	walls   [2]*confine.Walls // without and with setuid programs
+	idBase  uint32
+	window  window
+	arenas  arenas
+	keeper  *keeper
+	evictor *evictor
 }
 
 func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {

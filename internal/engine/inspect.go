@@ -70,7 +70,9 @@ func (e *Engine) Stats(_ context.Context, r control.SandboxRequest) (control.Sta
 	for _, n := range b.tree.Nodes() {
 		out.Checkpoints++
 		out.CheckpointBytes += n.Data.described().DirtyBytes
+		out.CheckpointMemory += e.evictor.all.of(n.Data)
 	}
+	out.FamilyMemory, out.FamilyMemoryMax = e.evictor.all.total(), e.evictor.limit
 	if b.quota != 0 {
 		u, err := e.family.store.QuotaUsage(b.quota)
 		if err != nil {

@@ -124,7 +124,7 @@ func (c *checkpoint) packed() (k worker.Checkpoint, closeAll func(), err error) 
 		return f, err
 	}
 	r := c.described()
-	k = worker.Checkpoint{ID: c.id, Sandbox: c.box, Name: r.Name, Created: c.created, Tree: c.tree}
+	k = worker.Checkpoint{ID: c.id, Sandbox: c.owner.id, Name: r.Name, Created: c.created, Tree: c.tree}
 	if k.Upper, err = keep(c.family.store.Content(c.snapshot)); err != nil {
 		return k, closeAll, err
 	}

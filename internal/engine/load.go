@@ -34,6 +34,7 @@ func (c *checkpoint) acquire(ctx context.Context) error {
 	for {
 		c.use.RLock()
 		if c.tree != nil {
+			c.family.evictor.all.touch(c)
 			return nil
 		}
 		c.use.RUnlock()
@@ -78,8 +79,11 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 			_ = b.File.Close()
 		}
 	}()
-	c.loads++
-	snapshot := fmt.Sprintf("%s.%d", c.id, c.loads) // an id is never used again
+	snapshot, kept := c.snapshot, c.snapshot != ""
+	if !kept {
+		c.loads++
+		snapshot = fmt.Sprintf("%s.%d", c.id, c.loads) // an id is never used again
+	}
 	zygotes := map[int]*sharedZygote{}
 	c.shm = shmOf(s.State.Shm)
 	defer func() {
@@ -91,6 +95,10 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 		}
 		s.Tree.Close()
 		c.shm.close()
+		c.shm = nil
+		if kept {
+			return
+		}
 		if e := c.family.store.Remove(snapshot); e != nil && !fault.Is(e, fault.NotFound) {
 			c.family.log.Error("remove the files of a checkpoint that could not be read", "checkpoint", c.id, "error", e)
 		}
@@ -102,8 +110,10 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 	if err := failLoadRead.Hit(); err != nil {
 		return err
 	}
-	if err := c.loadFiles(ctx, w, snapshot); err != nil {
-		return err
+	if !kept {
+		if err := c.loadFiles(ctx, w, snapshot); err != nil {
+			return err
+		}
 	}
 	if err := failLoadFiles.Hit(); err != nil {
 		return err
@@ -119,6 +129,11 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 		c.sessions = append(c.sessions, &session{Session: x.Session, stdinClosed: x.StdinClosed})
 	}
 	c.snapshot, c.zygotes, c.tree = snapshot, zygotes, s.Tree
+	var pages int64
+	for _, r := range s.Runs {
+		pages += int64(r.Len)
+	}
+	c.family.evictor.arrived(c, c.weigh(pages))
 	return nil
 }
 
@@ -208,10 +223,8 @@ func (c *checkpoint) unload() bool {
 		return false
 	}
 	defer c.use.Unlock()
-	if c.tree == nil {
-		return true
-	}
-	c.free()
+	c.freeMemory()
+	c.freeFiles()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.report.Memory = control.MemoryNone

@@ -34,10 +34,12 @@ func newRelief(e *Engine) *relief {
 	return r
 }
 
-// relieve gives up half of the standbys, and all blank bodies.
+// relieve gives up half of the standbys and all blank bodies, and has half of what
+// is in memory of checkpoints leave it.
 func (e *Engine) relieve() {
 	n := e.standbys.shed()
 	e.family.blanks.shed()
+	e.evictor.reduce(e.evictor.all.total() / 2)
 	e.log.Info("memory is short: bodies that stood ready were given up", "standbys", n)
 }
 

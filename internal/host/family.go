@@ -80,7 +80,9 @@ func (fs *families) build(ctx context.Context, f *family, req control.EnsureFami
 		CgroupFamily: f.id,
 		IDBase:       f.idBase,
 		Durable:      true,
-		Numbers:      len(fs.host.numbers().Files()),
+
+		CheckpointMemory: fs.host.cfg.CheckpointMemory,
+		Numbers:          len(fs.host.numbers().Files()),
 	}
 	for _, d := range f.layers {
 		if err := fs.layers.take(d); err != nil {

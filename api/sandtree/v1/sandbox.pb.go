@@ -994,8 +994,13 @@ type StatsResponse struct {
 	OomKills        int64                  `protobuf:"varint,9,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
 	Checkpoints     int64                  `protobuf:"varint,10,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
 	CheckpointBytes int64                  `protobuf:"varint,11,opt,name=checkpoint_bytes,json=checkpointBytes,proto3" json:"checkpoint_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What the sandbox's checkpoints that are in memory take there, about; the
+	// same of all of its template; and the budget of that.
+	CheckpointMemoryBytes            int64 `protobuf:"varint,12,opt,name=checkpoint_memory_bytes,json=checkpointMemoryBytes,proto3" json:"checkpoint_memory_bytes,omitempty"`
+	TemplateCheckpointMemoryBytes    int64 `protobuf:"varint,13,opt,name=template_checkpoint_memory_bytes,json=templateCheckpointMemoryBytes,proto3" json:"template_checkpoint_memory_bytes,omitempty"`
+	TemplateCheckpointMemoryMaxBytes int64 `protobuf:"varint,14,opt,name=template_checkpoint_memory_max_bytes,json=templateCheckpointMemoryMaxBytes,proto3" json:"template_checkpoint_memory_max_bytes,omitempty"`
+	unknownFields                    protoimpl.UnknownFields
+	sizeCache                        protoimpl.SizeCache
 }
 
 func (x *StatsResponse) Reset() {
@@ -1105,6 +1110,27 @@ func (x *StatsResponse) GetCheckpointBytes() int64 {
 	return 0
 }
 
+func (x *StatsResponse) GetCheckpointMemoryBytes() int64 {
+	if x != nil {
+		return x.CheckpointMemoryBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetTemplateCheckpointMemoryBytes() int64 {
+	if x != nil {
+		return x.TemplateCheckpointMemoryBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetTemplateCheckpointMemoryMaxBytes() int64 {
+	if x != nil {
+		return x.TemplateCheckpointMemoryMaxBytes
+	}
+	return 0
+}
+
 var File_sandtree_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_sandtree_v1_sandbox_proto_rawDesc = "" +
@@ -1177,7 +1203,7 @@ const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\x05state\x18\x02 \x01(\x0e2\x19.sandtree.v1.SandboxStateR\x05state\x12.\n" +
 	"\asession\x18\x03 \x01(\v2\x14.sandtree.v1.SessionR\asession\"(\n" +
 	"\fStatsRequest\x12\x18\n" +
-	"\asandbox\x18\x01 \x01(\tR\asandbox\"\xe1\x02\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\"\xb2\x04\n" +
 	"\rStatsResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
 	"\x06cpu_ns\x18\x02 \x01(\x03R\x05cpuNs\x12!\n" +
@@ -1191,7 +1217,10 @@ const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\toom_kills\x18\t \x01(\x03R\boomKills\x12 \n" +
 	"\vcheckpoints\x18\n" +
 	" \x01(\x03R\vcheckpoints\x12)\n" +
-	"\x10checkpoint_bytes\x18\v \x01(\x03R\x0fcheckpointBytes*\x98\x01\n" +
+	"\x10checkpoint_bytes\x18\v \x01(\x03R\x0fcheckpointBytes\x126\n" +
+	"\x17checkpoint_memory_bytes\x18\f \x01(\x03R\x15checkpointMemoryBytes\x12G\n" +
+	" template_checkpoint_memory_bytes\x18\r \x01(\x03R\x1dtemplateCheckpointMemoryBytes\x12N\n" +
+	"$template_checkpoint_memory_max_bytes\x18\x0e \x01(\x03R templateCheckpointMemoryMaxBytes*\x98\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SANDBOX_STATE_RUNNING\x10\x01\x12\x16\n" +

@@ -113,5 +113,6 @@ func (h *sandboxes) Stats(ctx context.Context, req *connect.Request[sandtreev1.S
 		Id: s.Sandbox, CpuNs: s.CPUNS, MemoryBytes: s.MemoryBytes, MemoryMaxBytes: s.MemoryMaxBytes, Pids: s.PIDs, PidsMax: s.PIDsMax,
 		DiskBytes: s.DiskBytes, DiskMaxBytes: s.DiskMaxBytes, OomKills: s.OOMKills,
 		Checkpoints: int64(s.Checkpoints), CheckpointBytes: s.CheckpointBytes,
+		CheckpointMemoryBytes: s.CheckpointMemory, TemplateCheckpointMemoryBytes: s.FamilyMemory, TemplateCheckpointMemoryMaxBytes: s.FamilyMemoryMax,
 	}), err
 }

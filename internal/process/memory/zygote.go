@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 
@@ -126,6 +127,20 @@ func (z *Zygote) Fork() (*Zygote, error) {
 		server: s, layout: z.layout.clone(), vmas: maps.Clone(z.vmas), guards: maps.Clone(z.guards),
 		loans: maps.Clone(z.loans), borrowed: z.borrowed, generation: z.generation + 1,
 	}, nil
+}
+
+// Tables is the size of the zygote's page tables, in bytes.
+func (z *Zygote) Tables() int64 {
+	text, err := readFile(z.server.PID(), "status")
+	if err != nil {
+		return 0 // it has ended
+	}
+	_, rest, _ := bytes.Cut(text, []byte("VmPTE:"))
+	var kb int64
+	if _, err := fmt.Sscan(string(rest[:min(len(rest), 32)]), &kb); err != nil {
+		return 0
+	}
+	return kb << 10
 }
 
 // Server is the stub that holds the memory.

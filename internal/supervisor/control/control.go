@@ -415,6 +415,12 @@ type Stats struct {
 	OOMKills        int64  `json:"oom_kills"`
 	Checkpoints     int    `json:"checkpoints"`
 	CheckpointBytes int64  `json:"checkpoint_bytes"`
+	// CheckpointMemory is what the checkpoints that are in memory take there, in
+	// bytes; FamilyMemory is the same of all of the family, and FamilyMemoryMax
+	// the budget of that.
+	CheckpointMemory int64 `json:"checkpoint_memory"`
+	FamilyMemory     int64 `json:"family_memory"`
+	FamilyMemoryMax  int64 `json:"family_memory_max"`
 }
 
 // File operations, all done inside the sandbox's root, which no path leaves

@@ -58,6 +58,9 @@ type Config struct {
 	Numbers int `json:"numbers,omitempty"`
 	// Devices is what was opened of these.
 	Devices *statdev.Table `json:"-"`
+	// CheckpointMemory is how many bytes the family's checkpoints may take in
+	// memory, about; 0 means a quarter of the machine's.
+	CheckpointMemory int64 `json:"checkpoint_memory,omitempty"`
 	// HeapBytes is the soft limit of the supervisor's own heap; 0 means the
 	// default.
 	HeapBytes int64 `json:"heap_bytes,omitempty"`

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"container/list"
+	"sync"
+)
+
+// residents are the checkpoints that are in memory, by their last use, with what
+// that costs. Its lock is the innermost.
+type residents struct {
+	mu    sync.Mutex
+	order list.List // of *checkpoint, the one used longest ago first
+	bytes int64
+}
+
+// residence is a checkpoint's place among them; guarded by their lock.
+type residence struct {
+	element *list.Element // nil: it is not in memory
+	bytes   int64
+}
+
+func (r *residents) add(c *checkpoint, bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.residence.element == nil {
+		c.residence = residence{r.order.PushBack(c), bytes}
+		r.bytes += bytes
+	}
+}
+
+func (r *residents) remove(c *checkpoint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x := c.residence; x.element != nil {
+		r.order.Remove(x.element)
+		r.bytes -= x.bytes
+		c.residence = residence{}
+	}
+}
+
+// touch says that a checkpoint is used.
+func (r *residents) touch(c *checkpoint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x := c.residence.element; x != nil {
+		r.order.MoveToBack(x)
+	}
+}
+
+func (r *residents) total() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes
+}
+
+// of is what one checkpoint costs; 0: it is not in memory.
+func (r *residents) of(c *checkpoint) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return c.residence.bytes
+}
+
+// all lists them, the one used longest ago first.
+func (r *residents) all() (out []*checkpoint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for x := r.order.Front(); x != nil; x = x.Next() {
+		out = append(out, x.Value.(*checkpoint))
+	}
+	return out
+}
+
+// processBytes is about what a zygote costs beside its pages and page tables: a
+// process, its stack in the kernel, and its mappings.
+const processBytes = 96 << 10
+
+// weigh is what a checkpoint costs in memory, about, of whose pages so many bytes
+// are its own. It is held for use, or nobody else has it yet.
+func (c *checkpoint) weigh(pages int64) int64 {
+	n := pages
+	for _, z := range c.zygotes {
+		n += processBytes + z.Tables()
+	}
+	for _, s := range c.tree.Shared {
+		n += s.Size
+	}
+	if c.shm != nil {
+		for i := range c.shm.entries {
+			if e := &c.shm.entries[i]; e.data >= 0 {
+				n += e.stat.Size
+			}
+		}
+	}
+	for _, f := range c.tree.Files {
+		if n += int64(len(f.Content)); f.Blob != nil {
+			n += f.Blob.Size
+		}
+	}
+	return n
+}
