@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sandtree/sandtree/client"
+	"github.com/sandtree/sandtree/internal/linux/feature/featuretest"
 	"github.com/sandtree/sandtree/internal/testdaemon"
 )
 
@@ -44,6 +45,8 @@ type program struct {
 	after []string
 	// build is a program of this module, by its directory, that goes to dir.
 	build string
+	// needs is a feature of the kernel's without which it would fail.
+	needs string
 }
 
 func TestPrograms(t *testing.T) {
@@ -56,7 +59,12 @@ func TestPrograms(t *testing.T) {
 		all = append(all, packaged...)
 	}
 	for _, p := range all {
-		t.Run(p.name, func(t *testing.T) { prove(t, c, p) })
+		t.Run(p.name, func(t *testing.T) {
+			if p.needs != "" {
+				featuretest.Need(t, p.needs)
+			}
+			prove(t, c, p)
+		})
 	}
 }
 

@@ -10,6 +10,8 @@ var quick = []program{
 	{name: "python subprocess", argv: []string{"python3", "pipes.py"}},
 	{name: "sqlite WAL", argv: []string{"python3", "wal.py"}},
 	{name: "walks", argv: []string{"python3", "walk.py"}},
+	{name: "sqlite connections", argv: []string{"python3", "reopen.py"}, needs: "device numbers"},
+	{name: "find, du and rm", argv: []string{"python3", "find.py"}, needs: "device numbers"},
 	{name: "file locks", argv: []string{"python3", "filelocks.py"}},
 	{name: "test suite", argv: []string{"python3", "suite.py"}},
 	{name: "go http server", argv: []string{"./httpload"}, build: "programs/httpload"},

@@ -213,7 +213,7 @@ new = create(1); assert new not in (far, often, silent, unset, cpu, own), new
 
 func TestKindsOfWatches(t *testing.T) {
 	playAll(t, []scene{{
-		name: "inotify", inodes: true,
+		name: "inotify",
 		setup: `
 os.makedirs('/root/d/sub'); open('/root/d/file', 'w').write('x'); open('/dev/shm/f', 'w').close()
 f = call(libc.inotify_init1, 0o4000)

@@ -94,9 +94,6 @@ type scene struct {
 	spoil string
 	// check raises an exception if the state does not work; it may use it up.
 	check string
-	// inodes is set if it looks at inode numbers, which do not come back from
-	// disk.
-	inodes bool
 }
 
 // play brings a scene to a checkpoint, looks whether the live program felt it,
@@ -134,9 +131,6 @@ func (k *keeping) play(t *testing.T, s scene) {
 	x = ss[x.id]
 	x.must("peek after the second rollback", s.peek)
 	x.must("check after the second rollback", s.check)
-	if s.inodes {
-		return
-	}
 	k.kept(box, first.ID)
 	if n := k.engine.Unload(box); n != 1 {
 		t.Fatalf("%d checkpoints are on disk alone", n)

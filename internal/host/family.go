@@ -19,6 +19,7 @@ import (
 	"github.com/sandtree/sandtree/internal/host/child"
 	"github.com/sandtree/sandtree/internal/host/control"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/linux/mount"
 	"github.com/sandtree/sandtree/internal/rootfs/pool"
 	supervisor "github.com/sandtree/sandtree/internal/supervisor/control"
 	"github.com/sandtree/sandtree/internal/wire"
@@ -240,6 +241,9 @@ func (fs *families) clean(f *family) error {
 	if f.idBase != 0 {
 		errs = append(errs, fs.host.numbers().Forget(f.idBase))
 	}
+	if f.poolFile != "" {
+		errs = append(errs, detach(fs.host.layout.AttachPoint(f.id)))
+	}
 	if f.pool != nil {
 		errs = append(errs, f.pool.Destroy())
 	}
@@ -250,6 +254,19 @@ func (fs *families) clean(f *family) error {
 		errs = append(errs, fs.layers.release(d))
 	}
 	return errors.Join(errs...)
+}
+
+// detach takes off what a supervisor that was killed has left attached.
+func detach(dir string) error {
+	for {
+		err := mount.Detach(dir)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // no mount point
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // end ends a family in order.

@@ -1,7 +1,8 @@
 """SQLite in WAL mode with two writing processes and a reader. Each transaction
 adds a row and counts it, so rows and counts are equal in every snapshot.
 
-All connections are there before the checkpoint: docs/limits.md says why."""
+All connections are there before the checkpoint: so it works where device
+numbers change, too. reopen.py opens others."""
 
 import multiprocessing as mp
 import os

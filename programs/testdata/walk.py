@@ -1,8 +1,8 @@
 """A tree that is copied, read and removed, over and over, in the middle of the
 walk: the copy has the content of the tree, and nothing is left of it.
 
-The walks are Python's: those of find, du and rm compare the device numbers of
-directories, which a rollback changes (docs/limits.md)."""
+The walks are Python's, and work where device numbers change, too. find.py has
+those of find, du and rm."""
 
 import hashlib
 import json

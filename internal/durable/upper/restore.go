@@ -29,6 +29,9 @@ func (m *Manifest) Restore(ctx context.Context, g content.Getter, dir int) error
 	}
 	r := &restore{ctx: ctx, g: g, root: own, dirs: map[uint64]*Entry{}}
 	defer r.path.close()
+	if r.numbers, err = m.number(ctx, g, own); err != nil {
+		return err
+	}
 	if err := m.Each(g, nil, r.entry); err != nil {
 		return err
 	}
@@ -44,12 +47,13 @@ func (m *Manifest) Restore(ctx context.Context, g content.Getter, dir int) error
 }
 
 type restore struct {
-	ctx   context.Context
-	g     content.Getter
-	root  int
-	path  frames
-	order order
-	dirs  map[uint64]*Entry // on the path
+	ctx     context.Context
+	g       content.Getter
+	root    int
+	numbers *numbering
+	path    frames
+	order   order
+	dirs    map[uint64]*Entry // on the path
 }
 
 // entry makes one file.
@@ -81,10 +85,16 @@ func (r *restore) create(dir int, e *Entry) error {
 	if e.Again {
 		return r.linkAgain(dir, e)
 	}
+	there, err := r.numbers.place(e.Ino, dir, e.Name)
+	if err != nil {
+		return err
+	}
 	switch kind := e.Mode & unix.S_IFMT; kind {
 	case unix.S_IFDIR:
-		if err := unix.Mkdirat(dir, e.Name, 0o700); err != nil {
-			return err
+		if !there {
+			if err := unix.Mkdirat(dir, e.Name, 0o700); err != nil {
+				return err
+			}
 		}
 		fd, err := unix.Openat(dir, e.Name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -94,21 +104,28 @@ func (r *restore) create(dir int, e *Entry) error {
 		r.dirs[e.Ino] = e // its attributes come when it is left
 		return nil
 	case unix.S_IFREG:
-		return r.file(dir, e)
+		return r.file(dir, e, there)
 	case unix.S_IFLNK:
-		if err := unix.Symlinkat(e.Link, dir, e.Name); err != nil {
-			return err
+		if !there {
+			err = unix.Symlinkat(e.Link, dir, e.Name)
 		}
 	default:
-		if err := unix.Mknodat(dir, e.Name, kind|0o600, int(e.Rdev)); err != nil {
-			return err
+		if !there {
+			err = unix.Mknodat(dir, e.Name, kind|0o600, int(e.Rdev))
 		}
+	}
+	if err != nil {
+		return err
 	}
 	return r.attributes(dir, e.Name, e)
 }
 
-func (r *restore) file(dir int, e *Entry) error {
-	fd, err := unix.Openat(dir, e.Name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+func (r *restore) file(dir int, e *Entry, there bool) error {
+	flags := unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if !there {
+		flags |= unix.O_CREAT | unix.O_EXCL
+	}
+	fd, err := unix.Openat(dir, e.Name, flags, 0o600)
 	if err != nil {
 		return err
 	}

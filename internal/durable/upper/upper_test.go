@@ -93,7 +93,7 @@ func same(t testing.TB, k *kept, m *upper.Manifest, want, at string) {
 }
 
 // btrfsDir is a directory on a btrfs.
-func btrfsDir(t *testing.T) string {
+func btrfsDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	at := filepath.Join(dir, "pool")

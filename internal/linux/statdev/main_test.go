@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -20,6 +21,10 @@ const asker = "STATDEV_ASK"
 
 func TestMain(m *testing.M) {
 	if path, ok := os.LookupEnv(asker); ok {
+		if n, err := strconv.Atoi(os.Getenv(rounds)); err == nil {
+			measure(path, n)
+			os.Exit(0)
+		}
 		if err := ask(path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
