@@ -68,6 +68,13 @@ func (w *workers) run(ctx context.Context) {
 	}
 }
 
+// workerCapabilities are for files of any owner and kind, and for the attributes
+// that overlay keeps (SYS_ADMIN; btrfs lets nobody else search its trees either).
+var workerCapabilities = []int{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD,
+	unix.CAP_SETFCAP, unix.CAP_SYS_ADMIN,
+}
+
 // runOne runs one worker until it ends, or ctx does. reason says how it ended.
 func (w *workers) runOne(ctx context.Context) (reason string, err error) {
 	fs, f := w.families, w.family
@@ -84,7 +91,11 @@ func (w *workers) runOne(ctx context.Context) (reason string, err error) {
 			err = e
 		}
 	}()
-	config, err := configFile(worker.Config{Family: f.id, Repository: fs.host.layout.Repository(f.id), Layers: f.layers})
+	repository := fs.host.layout.Repository(f.id)
+	if err := os.MkdirAll(repository, 0o700); err != nil {
+		return "", fault.New(fault.Internal, "make the directory of durable checkpoints: %w", err)
+	}
+	config, err := configFile(worker.Config{Family: f.id, Repository: repository, Layers: f.layers})
 	if err != nil {
 		return "", err
 	}
@@ -100,6 +111,9 @@ func (w *workers) runOne(ctx context.Context) (reason string, err error) {
 		Env:      supervisorEnvironment(os.Environ()),
 		Files:    []*os.File{theirs, config, fs.host.held},
 		CgroupFD: group.FD(),
+		Confined: &child.Confinement{
+			Capabilities: workerCapabilities, Writable: []string{repository, fs.host.layout.PoolMount(f.id)},
+		},
 	})
 	if err != nil {
 		ours.Close()

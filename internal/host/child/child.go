@@ -25,6 +25,8 @@ type Spec struct {
 	// good, and gives the child the user and group ID.
 	Unprivileged bool
 	ID           uint32
+	// Confined, if not nil, bounds what it may do as root.
+	Confined *Confinement
 	// CgroupFD, if positive, is the v2 cgroup to start the child in
 	// (CLONE_INTO_CGROUP, Linux 5.7).
 	CgroupFD int
@@ -103,6 +105,11 @@ func (r *Reaper) start(s Spec) (*Child, error) {
 		}
 		attr.Sys.Credential = &syscall.Credential{Uid: s.ID, Gid: s.ID, Groups: []uint32{}}
 	}
+	if s.Confined != nil {
+		if err := s.Confined.apply(s.Path); err != nil {
+			return nil, fault.New(fault.Internal, "start %s: confine it: %w", s.Args[0], err)
+		}
+	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, fault.New(fault.Internal, "start %s: %w", s.Args[0], err)
@@ -123,7 +130,7 @@ func (r *Reaper) start(s Spec) (*Child, error) {
 		}
 		return nil, e
 	}
-	if s.Unprivileged {
+	if s.Unprivileged || s.Confined != nil {
 		// A core would show what passes through it. Failing is no harm.
 		_ = unix.Prlimit(pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
 	}
@@ -134,9 +141,15 @@ func (r *Reaper) start(s Spec) (*Child, error) {
 
 // renounce makes the calling thread, and what it starts, unable to gain
 // privileges. What it has goes with the change of user.
-func renounce() error {
+func renounce() error { return boundTo(nil) }
+
+// boundTo is renounce, and keeps some capabilities for what root starts.
+func boundTo(keep map[uintptr]bool) error {
 	// A kernel without a capability refuses its number with EINVAL: the end.
 	for c := uintptr(0); ; c++ {
+		if keep[c] {
+			continue
+		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if err == unix.EINVAL && c > 0 {
 			break

@@ -27,6 +27,8 @@ var roles = map[string]func(args []string) error{
 	"owner":    roleOwner,
 	"identity": roleIdentity,
 	"print":    rolePrint,
+	"confined": roleConfined,
+	"deeds":    roleDeeds,
 	"exit":     func([]string) error { os.Exit(7); return nil },
 	"wait":     func([]string) error { select {} },
 }
