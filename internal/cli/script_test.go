@@ -69,7 +69,7 @@ func setup(e *testscript.Env, state string) error {
 	e.Setenv("SANDTREE_STATE", state)
 	e.Setenv("SANDTREE_TEST_ROOTFS", os.Getenv("SANDTREE_TEST_ROOTFS"))
 	e.Defer(func() {
-		for _, own := range []string{"state", "own"} { // of the script alone
+		for _, own := range []string{"state", "own", "other"} { // of the script alone
 			if err := stopDaemon(filepath.Join(e.WorkDir, own)); err != nil {
 				e.T().Log(err)
 				e.T().FailNow()
@@ -84,6 +84,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"jsonfield":   jsonField,
 	"familyof":    familyOf,
 	"killpart":    killPart,
+	"forge":       forge,
 	"stop-daemon": func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(stopDaemon(ts.Getenv("SANDTREE_STATE"))) },
 }
 

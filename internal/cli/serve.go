@@ -16,7 +16,7 @@ func (inv *invocation) serveCmd() *cobra.Command {
 	var (
 		pool, reserve byteSize
 		memory        byteSize
-		debug         bool
+		debug, other  bool
 		within        time.Duration
 	)
 	cmd := &cobra.Command{
@@ -31,7 +31,10 @@ The log goes to the standard error, as JSON with --json.`,
 		Example: "  sandtree serve\n  sandtree serve --state /srv/sandtree --socket /run/sandtree.sock",
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg := host.Config{State: inv.state, PoolBytes: int64(pool), HostReserve: int64(reserve), CheckpointMemory: int64(memory), HibernateWithin: within, Log: inv.logger(debug)}
+			cfg := host.Config{
+				State: inv.state, PoolBytes: int64(pool), HostReserve: int64(reserve), CheckpointMemory: int64(memory),
+				HibernateWithin: within, OtherKernel: other, Log: inv.logger(debug),
+			}
 			if inv.socket != "" {
 				abs, err := filepath.Abs(inv.socket)
 				if err != nil {
@@ -47,6 +50,7 @@ The log goes to the standard error, as JSON with --json.`,
 	f.Var(&reserve, "reserve", "what pools leave free on the disk (default 5%, at least 1G)")
 	f.DurationVar(&within, "hibernate-within", time.Minute, "how long it may take to hibernate sandboxes at the end; 0: they are not")
 	f.Var(&memory, "checkpoint-memory", "what a template's checkpoints may take in memory (default a quarter of it); others are on disk")
+	f.BoolVar(&other, "other-kernel", false, "take durable checkpoints of another kernel release, where programs cannot tell")
 	f.BoolVar(&debug, "debug", false, "log what is done in detail")
 	return cmd
 }

@@ -30,6 +30,9 @@ type Config struct {
 	// HibernateWithin is how long an orderly end may take to hibernate the
 	// sandboxes that run; they come back when they are first used. Zero: they end.
 	HibernateWithin time.Duration
+	// OtherKernel takes durable checkpoints of another kernel release, where all
+	// that programs have of the kernel in their memory is the same.
+	OtherKernel bool
 	// Log gets what the host has to say; default slog's.
 	Log *slog.Logger
 }

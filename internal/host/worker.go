@@ -95,7 +95,7 @@ func (w *workers) runOne(ctx context.Context) (reason string, err error) {
 	if err := os.MkdirAll(repository, 0o700); err != nil {
 		return "", fault.New(fault.Internal, "make the directory of durable checkpoints: %w", err)
 	}
-	config, err := configFile(worker.Config{Family: f.id, Repository: repository, Layers: f.layers})
+	config, err := configFile(worker.Config{Family: f.id, Repository: repository, Layers: f.layers, OtherKernel: fs.host.cfg.OtherKernel})
 	if err != nil {
 		return "", err
 	}

@@ -44,7 +44,7 @@ func (w *Worker) readRecord(ctx context.Context, id string, s *control.Stored) e
 	s.Info = r.Info()
 	here, err := machine.Here()
 	if err == nil {
-		err = s.Info.Machine.Check(here, machine.Options{})
+		err = s.Info.Machine.Check(here, machine.Options{OtherKernel: w.cfg.OtherKernel})
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", id, err)

@@ -173,7 +173,9 @@ func (w *Worker) importAll(ctx context.Context, req control.ImportRequest, files
 	if err != nil {
 		return r, nil, err
 	}
-	r.Records, err = w.repo.Import(ctx, from, durable.ImportOptions{Rename: func(id string) string { return newID(req.Salt, id) }})
+	r.Records, err = w.repo.Import(ctx, from, durable.ImportOptions{
+		OtherKernel: w.cfg.OtherKernel, Rename: func(id string) string { return newID(req.Salt, id) },
+	})
 	if err != nil {
 		return r, nil, err
 	}

@@ -54,7 +54,7 @@ func (m Machine) Check(have Machine, o Options) error {
 		differ("it is of kernel %s, whose vDSO is another than that of this one, %s", m.Kernel, have.Kernel)
 	case m.Kernel != have.Kernel && !o.OtherKernel:
 		differ("it is of kernel %s, this is %s", m.Kernel, have.Kernel)
-		hint = "what programs have of the kernel in their memory is the same on both: it may be taken by --other-kernel"
+		hint = "what programs have of the kernel in their memory is the same on both: sandtree serve --other-kernel takes it"
 	}
 	if missing := without(m.Features, have.Features); len(missing) > 0 {
 		differ("this processor lacks %s", strings.Join(missing, ", "))

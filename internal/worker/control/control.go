@@ -50,6 +50,9 @@ type Config struct {
 	Repository string `json:"repository"`
 	// Layers are the digests of the template's layers, the topmost first.
 	Layers []string `json:"layers"`
+	// OtherKernel takes checkpoints of another kernel release, where all that
+	// programs have of the kernel in their memory is the same.
+	OtherKernel bool `json:"other_kernel,omitempty"`
 }
 
 // Checkpoint is what a worker is to write. What its files show must stay until
