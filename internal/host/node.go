@@ -35,6 +35,7 @@ type node struct {
 	pid    int
 	starts int
 	ready  bool // some node was
+	slept  bool // what ran is hibernated, at the daemon's end; of the goroutine that runs nodes
 }
 
 // notify tells the node of an event, or returns false. A node that comes later
@@ -60,7 +61,7 @@ func (h *host) runNodes(ctx context.Context) error {
 		began := time.Now()
 		reason, err := h.runNode(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return h.lastNode(ctx)
 		}
 		if !h.node.wasReady() {
 			if err != nil {
@@ -81,7 +82,7 @@ func (h *host) runNodes(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return h.lastNode(ctx)
 		case <-time.After(delay):
 		}
 		delay = min(max(2*delay, firstDelay), lastDelay)
@@ -138,17 +139,33 @@ func (h *host) runNode(ctx context.Context) (reason string, err error) {
 	return c.Reason(), nil
 }
 
+// lastNode hibernates what runs, by another node, if the one before has died before
+// it had.
+func (h *host) lastNode(ctx context.Context) error {
+	for try := 0; try < maxFailures && !h.node.slept && h.node.wasReady() && h.mayHibernate() && len(h.families.running()) > 0; try++ {
+		if _, err := h.runNode(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayHibernate reports whether sandboxes are to be hibernated.
+func (h *host) mayHibernate() bool {
+	select {
+	case <-h.hurry:
+		return false
+	default:
+		return h.cfg.HibernateWithin > 0
+	}
+}
+
 // hibernate has the node put to sleep what runs, and end. It returns when that is
 // done, takes too long, or is not to be waited for any more.
 func (h *host) hibernate(c *child.Child) {
 	within := h.cfg.HibernateWithin
-	if within <= 0 {
+	if !h.mayHibernate() {
 		return
-	}
-	select {
-	case <-h.hurry:
-		return
-	default:
 	}
 	if !h.node.notify(control.EventStopping, control.Stopping{WithinNS: within.Nanoseconds()}) {
 		return
@@ -157,8 +174,10 @@ func (h *host) hibernate(c *child.Child) {
 	defer late.Stop()
 	select {
 	case <-c.Done():
+		h.node.slept = c.Reason() == "exited with status 0"
 	case <-h.hurry:
 	case <-late.C:
+		h.node.slept = true // as far as it came
 		h.log.Error("the node does not end in time; what it has not hibernated yet comes back at its last durable checkpoint")
 	}
 }

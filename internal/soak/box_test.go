@@ -121,7 +121,7 @@ func (b *box) checkpoint(ctx context.Context, durable bool) error {
 	called := name("cp")
 	return through(ctx, func() error {
 		id, err := b.named(ctx, called)
-		kept := kept{said: said}
+		kept := kept{said: said, how: fmt.Sprintf("taken %v", time.Now())}
 		if err == nil && id == "" {
 			var cp *client.Checkpoint
 			if cp, err = b.sb.CheckpointWith(ctx, client.CheckpointOptions{Name: called, Durable: durable}); err == nil {
@@ -196,7 +196,7 @@ func (b *box) rollback(ctx context.Context, r *rand.Rand) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("to %+v: %w", *k, err)
 	}
 	b.at, b.unsure = k.id, false
 	return b.compare(ctx, k)
@@ -278,7 +278,7 @@ func (b *box) killClient(ctx context.Context, r *rand.Rand) error {
 	return through(ctx, func() error {
 		id, err := b.named(ctx, called)
 		if err == nil && id != "" {
-			b.kept = append(b.kept, kept{id: id})
+			b.kept = append(b.kept, kept{id: id, how: fmt.Sprintf("a killed client's %v", time.Now())})
 			b.moved(id)
 		}
 		return err

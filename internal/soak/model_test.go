@@ -14,6 +14,7 @@ import (
 type kept struct {
 	id, said string
 	durable  bool
+	how      string // it was taken
 }
 
 // moved notes that the sandbox stands at a checkpoint that was just made.

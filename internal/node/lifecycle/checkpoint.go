@@ -74,7 +74,9 @@ func (s *Sandboxes) checkpoint(ctx context.Context, b *sandbox, o CheckpointOpti
 	if err := s.store.AddCheckpoint(ctx, rec); err != nil {
 		return control.Checkpoint{}, err
 	}
-	c, err := client.Checkpoint(ctx, control.CheckpointRequest{
+	// A client that goes away, and has perhaps seen it in the tree, must not take
+	// it back.
+	c, err := client.Checkpoint(context.WithoutCancel(ctx), control.CheckpointRequest{
 		Sandbox: rec.Sandbox, Checkpoint: rec.ID, Name: o.Name, Async: o.Async, Keep: o.Keep != KeepNot, Explain: o.Explain,
 	})
 	if err != nil {
