@@ -170,6 +170,9 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoin
 	err = o.thread.do(func() (err error) {
 		f.epoch = o.finishing.epoch(o.live)
 		o.live.Prepare()
+		if err := o.live.CopyAhead(f.arena); err != nil {
+			return err
+		}
 		// A group with a limit on processor time may need a budget for it.
 		if revoke, err := o.inc.Cgroup().AllowRealtime(cgroup.RealtimeBudget); err == nil {
 			defer func() { _ = revoke() }()
@@ -192,6 +195,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoin
 		f.drop()
 		return nil, nil, err
 	}
+	f.capture.Join()
 	c.tree = f.capture.Tree
 	c.report.Sandbox, c.report.Created = b.id, c.created
 	for _, d := range f.capture.Deltas {

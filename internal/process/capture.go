@@ -58,6 +58,34 @@ func (l *Live) Prepare() {
 	}
 }
 
+// CopyAhead copies memory that was written since the last capture while the
+// processes still run, if there is much of it. The next capture must be given the
+// same arena.
+func (l *Live) CopyAhead(arena *memory.Arena) error {
+	var copied uint64
+	for _, p := range l.procs {
+		n, err := p.memory.CopyAhead(arena)
+		if copied += n; err != nil {
+			return err
+		}
+	}
+	if copied == 0 {
+		return nil
+	}
+	return arena.Warm(warmAhead)
+}
+
+// warmAhead is how much memory is made ready for what is left to a stop, in bytes.
+const warmAhead = 8 << 20
+
+// Join makes the deltas complete with what was copied ahead. It is to be called once, when
+// the processes run again.
+func (c *Capture) Join() {
+	for _, d := range c.Deltas {
+		d.Join()
+	}
+}
+
 // Capture reads everything, in the stopped tree. If the result comes to nothing,
 // call [Live.Discard]: pages that it found changed would be taken for unchanged
 // by the next one. The tree is the same as before in any case.

@@ -50,6 +50,26 @@ func (a *Arena) grow() error {
 	return nil
 }
 
+// Fits reports whether n bytes more are within the limit.
+func (a *Arena) Fits(n int) bool {
+	return a.limit == 0 || (len(a.chunks)-1)*chunkSize+a.used+n <= a.limit
+}
+
+// Warm populates what comes next, up to n bytes: the first touch of memory takes
+// longer than copying into it.
+func (a *Arena) Warm(n int) error {
+	if a.used == chunkSize {
+		if err := a.grow(); err != nil {
+			return err
+		}
+	}
+	c := a.chunks[len(a.chunks)-1][a.used:]
+	for i := 0; i < min(n, len(c)); i += pageSize {
+		c[i] = 0
+	}
+	return nil
+}
+
 // Alloc returns up to n bytes, at least a page; n is in whole pages. Beyond the
 // limit the error is of kind Exhausted.
 func (a *Arena) Alloc(n int) ([]byte, error) {

@@ -28,6 +28,8 @@ type Delta struct {
 	// shared with processes that were born since. It must be known before the
 	// copying.
 	Forked bool
+	// ahead are pages that were copied before the stop; see [Delta.Join].
+	ahead []Run
 }
 
 // Bytes is how much memory was copied.

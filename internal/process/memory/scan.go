@@ -66,6 +66,7 @@ func (t *Tracker) Scan(d *Delta) error {
 			}
 		}
 	}
+	d.ahead, t.ahead = t.ahead, nil
 	t.full = false
 	return nil
 }

@@ -26,6 +26,7 @@ type Tracker struct {
 	protected  []span // those that Protect has begun to track
 	pieces     pieces // of large mappings
 	full       bool   // the next scan takes everything
+	ahead      []Run  // what was copied since the last scan
 	advised    []byte // the text of maps that advice belongs to
 	advice     map[uint64]image.Advice
 	scratch    *Scratch
@@ -73,7 +74,7 @@ func (t *Tracker) open() error {
 // that, too, as after vfork(2), Refresh does not notice an execve.
 func (t *Tracker) Reopen() error {
 	t.Close()
-	t.full = true
+	t.Forget()
 	return t.open()
 }
 
@@ -186,7 +187,7 @@ func (t *Tracker) VMAs() []image.VMA { return t.vmas }
 func (t *Tracker) Text() []byte { return t.last }
 
 // Forget makes the next scan take all pages.
-func (t *Tracker) Forget() { t.full = true }
+func (t *Tracker) Forget() { t.full, t.ahead = true, nil }
 
 // Tracks reports whether writes to a mapping are tracked: all private ones but
 // those that nobody may access. Those stay untracked since registered ones grow
