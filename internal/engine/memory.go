@@ -36,6 +36,10 @@ func machineMemory() room {
 // left to what must have it.
 func (m room) toSpare() bool { return m.available >= m.total/10 }
 
+// short reports whether what is available is so little that processes which wait
+// for memory may wait for the machine's.
+func (m room) short() bool { return m.available < m.total/4 }
+
 // forCapture is how much memory one capture may take. Its pages stand in an
 // arena until they are in zygotes as well, and a third is left to others.
 func (m room) forCapture() int64 { return m.available / 3 }

@@ -28,7 +28,11 @@ func newRelief(e *Engine) *relief {
 	go func() {
 		defer close(r.done)
 		for w.Wait() {
-			e.relieve()
+			// A sandbox at its own limit waits for memory too, and would take from
+			// all others what they have ready.
+			if machineMemory().short() {
+				e.relieve()
+			}
 		}
 	}()
 	return r
