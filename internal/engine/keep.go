@@ -197,6 +197,7 @@ func (c *checkpoint) state(keep func(*os.File, error) (*os.File, error)) (s work
 	for _, e := range c.shm.entries {
 		f := worker.ShmFile{
 			Path: e.path, Mode: e.stat.Mode, UID: e.stat.Uid, GID: e.stat.Gid, Size: e.stat.Size, Link: e.link, First: e.first,
+			Ino: e.stat.Ino, Accessed: e.stat.Atim, Modified: e.stat.Mtim,
 		}
 		if e.data >= 0 {
 			fd, err := unix.FcntlInt(uintptr(e.data), unix.F_DUPFD_CLOEXEC, 0)

@@ -265,6 +265,7 @@ func shmOf(files []worker.ShmFile) *shm {
 	for _, f := range files {
 		e := shmEntry{path: f.Path, link: f.Link, first: f.First, data: -1}
 		e.stat.Mode, e.stat.Uid, e.stat.Gid, e.stat.Size = f.Mode, f.UID, f.GID, f.Size
+		e.stat.Ino, e.stat.Atim, e.stat.Mtim = f.Ino, f.Accessed, f.Modified
 		if f.Data != nil {
 			if fd, err := unix.FcntlInt(f.Data.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 				e.data = fd

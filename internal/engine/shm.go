@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/fsid"
+	"github.com/sandtree/sandtree/internal/linux/numbered"
 	"github.com/sandtree/sandtree/internal/process"
 )
 
@@ -148,30 +150,67 @@ func (s *shm) write(root int) error {
 	}
 	// Its file system is the sandbox's, where this process has no id.
 	return fsid.As(int(st.Uid), int(st.Gid), func() error {
+		made, err := s.make(dir)
+		if err != nil {
+			return fmt.Errorf("make the files of /dev/shm: %w", err)
+		}
 		for i := range s.entries {
-			if err := s.entries[i].write(dir); err != nil {
+			if err := s.entries[i].write(dir, made); err != nil {
 				return fmt.Errorf("make /dev/shm/%s: %w", s.entries[i].path, err)
+			}
+		}
+		// Those of a directory come last, since what is made in it changes them.
+		for i := range s.entries {
+			if err := s.entries[i].times(dir); err != nil {
+				return fmt.Errorf("set the times of /dev/shm/%s: %w", s.entries[i].path, err)
 			}
 		}
 		return nil
 	})
 }
 
-func (e *shmEntry) write(dir int) error {
-	mode := e.stat.Mode & 0o7777
-	var err error
-	switch kind := e.stat.Mode & unix.S_IFMT; {
-	case e.first != "":
+// make makes the files with the numbers that they had, without their names.
+func (s *shm) make(dir int) (*numbered.Made, error) {
+	var all []numbered.File
+	for _, e := range s.entries {
+		if e.first == "" {
+			all = append(all, numbered.File{Ino: e.stat.Ino, Mode: e.stat.Mode, Link: e.link})
+		}
+	}
+	return numbered.Make(context.Background(), dir, all)
+}
+
+func (e *shmEntry) times(dir int) error {
+	times := []unix.Timespec{e.stat.Atim, e.stat.Mtim}
+	if e.first != "" || times[0] == (unix.Timespec{}) && times[1] == (unix.Timespec{}) { // of a record that has none
+		return nil
+	}
+	return unix.UtimesNanoAt(dir, e.path, times, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+func (e *shmEntry) write(dir int, made *numbered.Made) error {
+	if e.first != "" {
 		return unix.Linkat(dir, e.first, dir, e.path, 0)
+	}
+	mode := e.stat.Mode & 0o7777
+	there, err := made.Place(e.stat.Ino, dir, e.path)
+	if err != nil {
+		return err
+	}
+	switch kind := e.stat.Mode & unix.S_IFMT; {
 	case kind == unix.S_IFLNK:
-		if err := unix.Symlinkat(e.link, dir, e.path); err != nil {
+		if !there {
+			err = unix.Symlinkat(e.link, dir, e.path)
+		}
+		if err != nil {
 			return err
 		}
 		return unix.Fchownat(dir, e.path, int(e.stat.Uid), int(e.stat.Gid), unix.AT_SYMLINK_NOFOLLOW)
+	case kind == unix.S_IFREG:
+		err = e.writeFile(dir, there)
+	case there:
 	case kind == unix.S_IFDIR:
 		err = unix.Mkdirat(dir, e.path, 0o700)
-	case kind == unix.S_IFREG:
-		err = e.writeFile(dir)
 	default: // FIFOs and sockets
 		err = unix.Mknodat(dir, e.path, kind|0o600, 0)
 	}
@@ -183,8 +222,12 @@ func (e *shmEntry) write(dir int) error {
 		unix.Fchmodat(dir, e.path, mode, 0))
 }
 
-func (e *shmEntry) writeFile(dir int) error {
-	to, err := unix.Openat(dir, e.path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+func (e *shmEntry) writeFile(dir int, there bool) error {
+	flags := unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if !there {
+		flags |= unix.O_CREAT | unix.O_EXCL
+	}
+	to, err := unix.Openat(dir, e.path, flags, 0o600)
 	if err != nil {
 		return err
 	}

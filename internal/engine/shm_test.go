@@ -3,13 +3,13 @@ package engine_test
 import "testing"
 
 // /dev/shm is memory, and comes back with the processes: contents, holes,
-// links, owners, modes.
+// links, owners, modes, numbers, times.
 func TestSharedMemoryFilesComeBack(t *testing.T) {
 	h := newHost(t)
 	box := h.create()
 	p := h.exec(box, false, "python3", "-c", interpreter)
 	p.until("= ready")
-	const look = "[(n, s.st_mode, s.st_uid, s.st_gid, s.st_size, s.st_nlink) for n in sorted(os.listdir('/dev/shm') + ['d/in']) " +
+	const look = "[(n, s.st_mode, s.st_uid, s.st_gid, s.st_size, s.st_nlink, s.st_ino, s.st_mtime_ns) for n in sorted(os.listdir('/dev/shm') + ['d/in']) " +
 		"for s in [os.lstat('/dev/shm/' + n)]] + [open('/dev/shm/f').read(), os.readlink('/dev/shm/l'), os.path.samefile('/dev/shm/f', '/dev/shm/g')]"
 	for _, line := range []string{
 		"import os, mmap",
@@ -21,6 +21,10 @@ func TestSharedMemoryFilesComeBack(t *testing.T) {
 		"os.symlink('f', 'l')",
 		"os.mkfifo('p')",
 		"os.mkdir('d')",
+		"[open('gap', 'w').close() or os.remove('gap') for _ in range(9)]",
+		"open('first', 'w').close()",
+		"open('second', 'w').close()",
+		"os.utime('p', ns=(10**18 + 1, 10**18 + 2))",
 		"open('d/in', 'w').truncate(1 << 20)",
 		"os.chown('d', 1000, 1000)",
 		"os.chmod('d', 0o500)",

@@ -12,6 +12,7 @@ import (
 	"github.com/sandtree/sandtree/internal/durable/chunk"
 	"github.com/sandtree/sandtree/internal/durable/content"
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/numbered"
 )
 
 // Restore makes the files in an empty directory that nobody else uses, and gives
@@ -29,7 +30,7 @@ func (m *Manifest) Restore(ctx context.Context, g content.Getter, dir int) error
 	}
 	r := &restore{ctx: ctx, g: g, root: own, dirs: map[uint64]*Entry{}}
 	defer r.path.close()
-	if r.numbers, err = m.number(ctx, g, own); err != nil {
+	if r.made, err = m.make(ctx, g, own); err != nil {
 		return err
 	}
 	if err := m.Each(g, nil, r.entry); err != nil {
@@ -46,14 +47,34 @@ func (m *Manifest) Restore(ctx context.Context, g content.Getter, dir int) error
 	return nil
 }
 
+// make makes nearly all files of a manifest, with the numbers that they had,
+// empty and without their names.
+func (m *Manifest) make(ctx context.Context, g content.Getter, root int) (*numbered.Made, error) {
+	var (
+		all  []numbered.File
+		seen = map[uint64]bool{}
+	)
+	err := m.Each(g, nil, func(e *Entry) error {
+		if !e.Again && e.Dir != 0 && !seen[e.Ino] {
+			seen[e.Ino] = true
+			all = append(all, numbered.File{Ino: e.Ino, Mode: e.Mode, Rdev: e.Rdev, Link: e.Link})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return numbered.Make(ctx, root, all)
+}
+
 type restore struct {
-	ctx     context.Context
-	g       content.Getter
-	root    int
-	numbers *numbering
-	path    frames
-	order   order
-	dirs    map[uint64]*Entry // on the path
+	ctx   context.Context
+	g     content.Getter
+	root  int
+	made  *numbered.Made // files with the numbers that they had
+	path  frames
+	order order
+	dirs  map[uint64]*Entry // on the path
 }
 
 // entry makes one file.
@@ -85,7 +106,7 @@ func (r *restore) create(dir int, e *Entry) error {
 	if e.Again {
 		return r.linkAgain(dir, e)
 	}
-	there, err := r.numbers.place(e.Ino, dir, e.Name)
+	there, err := r.made.Place(e.Ino, dir, e.Name)
 	if err != nil {
 		return err
 	}

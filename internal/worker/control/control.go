@@ -10,6 +10,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandtree/sandtree/internal/durable"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
@@ -113,6 +115,10 @@ type ShmFile struct {
 	Link     string   // of a symbolic link
 	Data     *os.File // of a regular file
 	First    string   // of another name of the same file
+	// Ino and the times are as programs remember them; zero in records of older
+	// versions.
+	Ino                uint64
+	Accessed, Modified unix.Timespec
 }
 
 // Guard is a run of guard pages of a process (MADV_GUARD_INSTALL).
