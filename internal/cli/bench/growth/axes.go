@@ -23,6 +23,7 @@ var axes = []axis{
 	{"depth", "checkpoints", "depth of the tree, all in one chain", []int{1, 5, 10, 20, 50, 100, 150}, 200, true, chain(keepAll)},
 	{"kept", "checkpoints", "checkpoints kept beside each other, below one", []int{1, 5, 10, 20, 50, 100, 200, 500}, 1000, true, chain(keepBeside)},
 	{"age", "checkpoints", "checkpoints taken in the sandbox's life, of which the last two are kept", []int{1, 5, 10, 20, 50, 100, 200, 500}, 1000, true, chain(keepTwo)},
+	{"search", "checkpoints", "checkpoints taken by a search that rolls back to the last one before each", []int{1, 5, 10, 20, 50, 100}, 200, true, chain(keepBack)},
 	{"files", "files", "files in the upper", []int{10, 100, 1000, 3000, 10_000}, 30_000, false, each(func(c *subject.Config, x int) { c.UpperFiles = x })},
 	{"heap", "MB", "heap of the process", []int{10, 30, 100, 300, 1000}, 4000, false, each(func(c *subject.Config, x int) {
 		c.HeapBytes = int64(x) << 20
@@ -94,6 +95,12 @@ func keepAll(_ context.Context, _ *subject.Subject, all []*client.Checkpoint) ([
 // keepBeside goes back to the first, so that the next stands beside the others.
 func keepBeside(ctx context.Context, sub *subject.Subject, all []*client.Checkpoint) ([]*client.Checkpoint, error) {
 	_, err := sub.Sandbox.Rollback(ctx, all[0].ID)
+	return all, err
+}
+
+// keepBack goes back to the last, so that each begins a generation of bodies.
+func keepBack(ctx context.Context, sub *subject.Subject, all []*client.Checkpoint) ([]*client.Checkpoint, error) {
+	_, err := sub.Sandbox.Rollback(ctx, all[len(all)-1].ID)
 	return all, err
 }
 
