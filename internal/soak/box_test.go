@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,8 @@ type box struct {
 	parents    map[string]string // by checkpoint, removed ones too
 	seen       int               // disasters
 	unsure     bool              // where it stands
+	leaving    bool              // it was to be removed
+	removed    bool
 }
 
 var names atomic.Int64
@@ -50,7 +53,7 @@ func newBox(ctx context.Context, k *disasters, c *client.Client) (*box, error) {
 		if b.sb, err = c.Sandbox(ctx, called); client.KindOf(err) == client.NotFound {
 			b.sb, err = c.CreateSandbox(ctx, client.SandboxConfig{Template: "test", Name: called})
 		}
-		return err
+		return ready(b.sb, err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create: %w", err)
@@ -73,6 +76,15 @@ func newBox(ctx context.Context, k *disasters, c *client.Client) (*box, error) {
 	}
 	_, err = b.verify(ctx)
 	return b, err
+}
+
+// ready takes a sandbox that is being made for one that is not there yet: the call
+// that was cut off may still come to nothing.
+func ready(sb *client.Sandbox, err error) error {
+	if err == nil && !slices.Contains([]client.State{client.Running, client.Paused, client.Hibernated, client.LostState}, sb.State) {
+		err = &client.Error{Kind: client.Unavailable, Message: "it is being made"}
+	}
+	return err
 }
 
 // join attaches to the program.
@@ -231,7 +243,7 @@ func (b *box) fork(ctx context.Context, r *rand.Rand) (*box, error) {
 				f.sb = made.Sandboxes[0]
 			}
 		}
-		return err
+		return ready(f.sb, err)
 	})
 	if err != nil {
 		return nil, err
@@ -290,7 +302,10 @@ func (b *box) remove(ctx context.Context) error {
 	if b.voice != nil {
 		b.voice.close()
 	}
-	return gone(through(ctx, func() error { return b.sb.Remove(ctx, true) }))
+	b.leaving = true
+	err := gone(through(ctx, func() error { return b.sb.Remove(ctx, true) }))
+	b.removed = err == nil
+	return err
 }
 
 // gone takes a thing that is not there for removed: a call that was cut off may

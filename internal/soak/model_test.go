@@ -62,6 +62,9 @@ var errLost = fmt.Errorf("lost, as nothing of it was reported durable")
 // seen yet, and whether that may be.
 func (b *box) catchUp(ctx context.Context) error {
 	n := b.k.calm()
+	if b.removed { // to be replaced, which was cut off
+		return errLost
+	}
 	if b.seen == n {
 		return nil
 	}
@@ -85,6 +88,9 @@ func (b *box) lookAround(ctx context.Context, since []disaster) error {
 	before := b.last
 	// Whatever needs the body brings it back.
 	err := through(ctx, func() error { _, err := b.sb.Stats(ctx); return err })
+	if b.leaving && client.KindOf(err) == client.NotFound {
+		return errLost
+	}
 	expected := b.mayComeBackAt()
 	if client.KindOf(err) == client.Lost {
 		may := slices.Contains(expected, "") && !b.origin.durable

@@ -33,6 +33,7 @@ type Daemon struct {
 	Binary string
 
 	t      testing.TB
+	env    []string
 	output lockedBuffer
 
 	mu  sync.Mutex
@@ -54,8 +55,9 @@ func Build(t testing.TB, into string, dirs ...string) {
 	}
 }
 
-// Start starts a daemon, which needs root, and stops it at the test's end.
-func Start(t testing.TB) *Daemon {
+// Start starts a daemon, which needs root, and stops it at the test's end. env is
+// added to its environment.
+func Start(t testing.TB, env ...string) *Daemon {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("the daemon needs root")
@@ -67,7 +69,7 @@ func Start(t testing.TB) *Daemon {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	Build(t, dir, "cmd/sandtree")
-	d := &Daemon{t: t, Binary: filepath.Join(dir, "sandtree"), State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "api.sock")}
+	d := &Daemon{t: t, env: env, Binary: filepath.Join(dir, "sandtree"), State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "api.sock")}
 	if err := d.serve(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +87,7 @@ const startWithin = time.Minute
 
 func (d *Daemon) serve() error {
 	cmd := exec.Command(d.Binary, "serve", "--state", d.State, "--socket", d.Socket)
+	cmd.Env = append(os.Environ(), d.env...)
 	cmd.Stdout, cmd.Stderr = &d.output, &d.output
 	if err := cmd.Start(); err != nil {
 		return err
@@ -189,7 +192,7 @@ func (d *Daemon) stop() {
 		_ = d.cmd.Process.Kill()
 		d.t.Error("the daemon does not end")
 	}
-	if err := leftBehind(d.State); err != nil {
+	if err := leftBehind(d.State, d.Binary); err != nil {
 		d.t.Error(err)
 	}
 	if d.t.Failed() {
@@ -197,14 +200,21 @@ func (d *Daemon) stop() {
 	}
 }
 
-// leftBehind looks for mounts, loop devices and processes that name a state
-// directory.
-func leftBehind(state string) error {
+// leftBehind looks for mounts and loop devices that name a state directory, and for
+// processes of a program.
+func leftBehind(state, binary string) error {
 	var errs []error
+	// By what they execute: reading the command line of somebody else's process may
+	// have to wait for it.
+	all, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, exe := range all {
+		if path, err := os.Readlink(exe); err == nil && path == binary {
+			errs = append(errs, fmt.Errorf("a process was left: %s", exe))
+		}
+	}
 	for pattern, what := range map[string]string{
 		"/proc/self/mountinfo":               "a mount",
 		"/sys/block/loop*/loop/backing_file": "a loop device",
-		"/proc/[0-9]*/cmdline":               "a process",
 	} {
 		files, _ := filepath.Glob(pattern)
 		for _, f := range files {

@@ -75,6 +75,12 @@ func (s *Sandboxes) hibernateOne(ctx context.Context, b *sandbox) (slept bool, l
 			lose("%s", s.notSlept(b, err))
 		}
 	}
+	b.recMu.Lock()
+	dead := b.fam == nil
+	b.recMu.Unlock()
+	if dead { // what is durable of it is so already
+		return slept, lost
+	}
 	all, err := s.store.Checkpoints(ctx, rec.ID)
 	if err != nil {
 		s.log.Error("which checkpoints a sandbox has is not known", "sandbox", rec.ID, "error", err)
