@@ -1,7 +1,8 @@
 // Package soak holds a test that goes through thousands of random operations
 // over many sandboxes of a real daemon, whose programs keep checksums of all
-// that they hold, with kills of the daemon's parts and of clients in between.
-// Nothing may differ, and in the end nothing may be left.
+// that they hold, with kills of clients, of the daemon and of its parts in between,
+// and orderly stops. A sandbox may come back where a model says that it may, nothing else
+// may differ, and in the end nothing may be left.
 //
 //	go test ./internal/soak                                     a short one
 //	make soak                                                   10,000 operations over 20 sandboxes
