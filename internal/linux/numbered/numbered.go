@@ -44,11 +44,15 @@ type Made struct {
 }
 
 // Make makes files in a directory of a file system in which nobody else makes
-// any meanwhile. Those that cannot have their numbers are left out, as all are where the file
-// system does not count. Of an error files may be left.
+// any meanwhile. Those that cannot have their numbers are left out, as all are on other file systems than
+// btrfs and tmpfs. Of an error files may be left.
 func Make(ctx context.Context, root int, files []File) (*Made, error) {
 	m := &Made{root: root, prefix: "numbered-" + rand.Text() + "-", files: map[uint64]bool{}}
-	if len(files) == 0 {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(root, &fs); err != nil {
+		return nil, fmt.Errorf("ask for the file system: %w", err)
+	}
+	if counts := fs.Type == unix.BTRFS_SUPER_MAGIC || fs.Type == unix.TMPFS_MAGIC; !counts || len(files) == 0 {
 		return m, nil
 	}
 	files = slices.SortedFunc(slices.Values(files), func(a, b File) int { return cmp.Compare(a.Ino, b.Ino) })
@@ -104,11 +108,7 @@ func (m *Made) reach(ino uint64) (bool, error) {
 		if m.passed++; m.passed > MaxPassed {
 			return false, nil
 		}
-		err := m.pass()
-		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-			return false, nil // the file system has no files without a name
-		}
-		if err != nil {
+		if err := m.pass(); err != nil {
 			return false, err
 		}
 		if m.last != before+1 {
