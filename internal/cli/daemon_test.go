@@ -128,6 +128,12 @@ func leftBehind(state string) error {
 	}
 	look("/proc/self/mountinfo", "a mount")
 	look("/sys/block/loop*/loop/backing_file", "a loop device")
-	look("/proc/[0-9]*/cmdline", "a process")
+	// By what they execute: see killPart.
+	all, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, exe := range all {
+		if path, err := os.Readlink(exe); err == nil && path == binary {
+			errs = append(errs, fmt.Errorf("a process was left: %s", exe))
+		}
+	}
 	return errors.Join(errs...)
 }
