@@ -221,7 +221,7 @@ func (r *restore) follow(n *newProcess) error {
 		m := n.image.Threads[i]
 		th := &liveThread{
 			host: t.TID, tid: m.TID, process: p, round: l.round, tracee: t,
-			regs: restoredRegisters(n.image, m), mask: m.Sigmask, affinity: m.Sched.Affinity, xstate: make([]byte, xstateMax),
+			regs: restoredRegisters(m), mask: m.Sigmask, affinity: m.Sched.Affinity, xstate: make([]byte, xstateMax),
 		}
 		p.threads = append(p.threads, th)
 		l.threads[t.TID] = th
@@ -233,16 +233,13 @@ func (r *restore) follow(n *newProcess) error {
 // restoredRegisters are those that a thread goes on with. Calls that the kernel
 // would go on with by itself are entered anew: the new thread has not what the
 // kernel remembers of them.
-func restoredRegisters(p *image.Process, m *image.Thread) tracee.Registers {
-	const restartBlock = -516 // ERESTART_RESTARTBLOCK
+func restoredRegisters(m *image.Thread) tracee.Registers {
 	r := tracee.Registers{PtraceRegs: m.Regs}
 	if _, in := r.InSyscall(); !in {
 		return r
 	}
-	interrupted := r.Result() == -int64(unix.EINTR) && // and not by a signal that is still to be delivered
-		!anyHandled(m.Sigmask, &p.Handlers, m.Pending) && !anyHandled(m.Sigmask, &p.Handlers, p.Pending)
-	if interrupted || r.Result() == restartBlock {
-		r.Rewind()
+	if r.Result() == -int64(unix.EINTR) || r.Result() == restartBlock {
+		r.Restart()
 	}
 	return r
 }

@@ -98,8 +98,10 @@ type liveThread struct {
 	affinity  unix.CPUSet // its own, while it stands
 	slack     int         // the timer slack that it inherited; 0: not known
 	rewound   rewound
-	switches  int // voluntary context switches at this stop
-	jobStop   int // signal of the job control that it stood by, or 0
+	passed    passed    // at this stop, if its call was entered anew at the last
+	stood     time.Time // when it stopped; zero: it has not run yet
+	restarted call      // that the kernel goes on with by restart_syscall(2)
+	jobStop   int       // signal of the job control that it stood by, or 0
 	questions *questions
 	slot      int // where they run
 	image     *image.Thread

@@ -38,6 +38,9 @@ func (l *Live) readThread(t *liveThread) error {
 	}
 	t.abortSequence(rs.Pointer)
 	m.Regs = t.regs.PtraceRegs
+	if _, in := t.regs.InSyscall(); in {
+		setCall(&m.Regs, t.trueCall(&t.regs))
+	}
 	m.Rseq = image.Rseq{Pointer: rs.Pointer, Size: rs.Size, Signature: rs.Signature}
 	if m.Pending, err = l.pending(t, false); err != nil {
 		return err

@@ -1,6 +1,8 @@
 package process
 
 import (
+	"golang.org/x/sys/unix"
+
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
@@ -17,6 +19,17 @@ func threadPointer(t *image.Thread) uint64 { return t.Regs.Fs_base }
 // callOf describes the call that a thread stopped in.
 func callOf(nr int, r *tracee.Registers) call {
 	return call{nr: nr, ip: r.Rip, sp: r.Rsp, args: [6]uint64{r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9}}
+}
+
+// setCall replaces the number of the call that a thread stopped in. One that is not
+// known is interrupted.
+func setCall(r *unix.PtraceRegs, nr int) {
+	if nr < 0 {
+		r.Rax = ^uint64(unix.EINTR) + 1
+		r.Orig_rax = ^uint64(0)
+		return
+	}
+	r.Orig_rax = uint64(nr)
 }
 
 // instruction is the address that a thread goes on at, and jump changes it.

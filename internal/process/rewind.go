@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -16,9 +17,27 @@ import (
 // entered anew. Its timeout began anew, too: stops that come more often than it
 // lasts would keep it from ever passing.
 type rewound struct {
-	call     call
-	since    time.Time // of the first rewind
-	switches int       // voluntary context switches when it went on
+	call    call
+	since   time.Time // of the first rewind
+	resumed time.Time // when it went on last
+	passed  passed    // by then
+}
+
+// passed is what tells whether a thread has done more than wait: its voluntary
+// context switches, and its processor time. 0 is not known.
+type passed struct {
+	switches int
+	ran      time.Duration
+}
+
+// aRestart is more processor time than a thread takes from where it goes on to
+// where it stands again in the same call, by far.
+const aRestart = 300 * time.Microsecond
+
+// more reports whether a thread has done more since then than wait in one call: that
+// sleeps once, and stops once.
+func (p passed) more(since passed) bool {
+	return p.switches-since.switches > 2 || p.ran-since.ran > aRestart
 }
 
 // call is a system call with all that tells it from another one.
@@ -30,11 +49,15 @@ type call struct {
 
 // resumeRegisters are those that a thread goes on with. A stop makes calls that
 // are never restarted return EINTR, though no signal came: they are entered
-// again, so that the stop is not felt.
+// again, so that the stop is not felt. If a signal comes first, they return EINTR
+// after all: the kernel sees to that.
 func (l *Live) resumeRegisters(t *liveThread) tracee.Registers {
 	r := t.regs
 	nr, in := r.InSyscall()
-	if !in || r.Result() != -int64(unix.EINTR) || t.signalled() {
+	if in && r.Result() == restartNoHand && !t.stood.IsZero() {
+		t.hasten(nr, &r)
+	}
+	if !in || r.Result() != -int64(unix.EINTR) {
 		t.rewound = rewound{}
 		return r
 	}
@@ -42,28 +65,29 @@ func (l *Live) resumeRegisters(t *liveThread) tracee.Registers {
 	timeout, result := t.timeout(&c)
 	if timeout <= 0 {
 		t.rewound = rewound{}
-		r.Rewind()
+		r.Restart()
 		return r
 	}
 	now := time.Now()
-	if t.rewound.call != c || t.switches-t.rewound.switches > 2 { // it sleeps once, and stops once
+	// One that has gone on for longer than its timeout has returned by itself.
+	if t.rewound.call != c || t.passed.more(t.rewound.passed) || t.stood.Sub(t.rewound.resumed) >= timeout {
 		t.rewound = rewound{call: c, since: now}
-	} else if now.Sub(t.rewound.since) >= timeout {
+	} else if now.Sub(t.rewound.since) >= timeout && !t.signalled() {
 		t.rewound = rewound{}
 		r.SetResult(result)
 		return r
 	}
-	t.rewound.switches = voluntarySwitches(t.host)
-	r.Rewind()
+	t.rewound.passed, t.rewound.resumed = passedOf(t.host), now
+	r.Restart()
 	return r
 }
 
-// noteSwitches counts the context switches of a thread that has just stopped
-// and whose call was rewound the last time: more than a sleep and the stop mean
-// that it has returned from that one.
-func (t *liveThread) noteSwitches() {
-	if t.rewound.call.nr != 0 {
-		t.switches = voluntarySwitches(t.host)
+// noteWait notes what a thread has done that has just stopped and whose call was
+// entered anew the last time.
+func (t *liveThread) noteWait() {
+	t.stood = time.Now()
+	if t.rewound.call.ip != 0 {
+		t.passed = passedOf(t.host)
 	}
 }
 
@@ -99,20 +123,73 @@ func anyHandled(mask uint64, handlers *[64]image.Handler, pending [][128]byte) b
 }
 
 // timeout is how long a call waits, and what it returns afterwards; 0 for
-// calls without a timeout. These are all that a stop interrupts for good, but
-// for sockets (signal(7)).
+// calls without a timeout. These are all that a stop interrupts for good
+// (signal(7)).
 func (t *liveThread) timeout(c *call) (d time.Duration, result int64) {
+	const again = -int64(unix.EAGAIN)
 	switch c.nr {
 	case unix.SYS_EPOLL_WAIT, unix.SYS_EPOLL_PWAIT:
 		return time.Duration(int32(c.args[3])) * time.Millisecond, 0
 	case unix.SYS_EPOLL_PWAIT2:
 		return t.timespec(c.args[3]), 0
 	case unix.SYS_RT_SIGTIMEDWAIT:
-		return t.timespec(c.args[2]), -int64(unix.EAGAIN)
+		return t.timespec(c.args[2]), again
 	case unix.SYS_SEMTIMEDOP:
-		return t.timespec(c.args[3]), -int64(unix.EAGAIN)
+		return t.timespec(c.args[3]), again
+	case unix.SYS_READ, unix.SYS_READV, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_RECVMMSG, unix.SYS_ACCEPT, unix.SYS_ACCEPT4:
+		return t.socketTimeout(int(c.args[0]), unix.SO_RCVTIMEO), again
+	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_CONNECT:
+		return t.socketTimeout(int(c.args[0]), unix.SO_SNDTIMEO), again
 	}
 	return 0, 0
+}
+
+// socketTimeout is a timeout of a socket (socket(7)); 0 if it has none, or if
+// the descriptor is no socket.
+func (t *liveThread) socketTimeout(number, option int) time.Duration {
+	fd, err := unix.PidfdGetfd(t.process.pidfd, number, 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	tv, err := unix.GetsockoptTimeval(fd, unix.SOL_SOCKET, option)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(tv.Nano())
+}
+
+// restartNoHand is the result of calls that the kernel enters again unless a signal
+// is handled (ERESTARTNOHAND).
+const restartNoHand = -514
+
+// hasten takes the time that a thread stood from the timeout of a call which the
+// kernel enters again with what remained when it was interrupted (select(2)): it
+// has written that back.
+func (t *liveThread) hasten(nr int, r *tracee.Registers) {
+	c := callOf(nr, r)
+	var at uint64
+	unit := time.Nanosecond
+	switch nr {
+	case unix.SYS_SELECT:
+		at, unit = c.args[4], time.Microsecond
+	case unix.SYS_PSELECT6:
+		at = c.args[4]
+	case unix.SYS_PPOLL:
+		at = c.args[2]
+	}
+	var b [16]byte
+	if at == 0 || procmem.Read(t.process.host, at, b[:]) != nil {
+		return
+	}
+	s, part := int64(u64(b[:], 0)), int64(u64(b[:], 1))
+	if s < 0 || s > int64(time.Duration(1<<62).Seconds()) || part < 0 || part > int64(time.Second/unit) {
+		return
+	}
+	left := max(time.Duration(s)*time.Second+time.Duration(part)*unit-time.Since(t.stood), 0)
+	binary.LittleEndian.PutUint64(b[:], uint64(left/time.Second))
+	binary.LittleEndian.PutUint64(b[8:], uint64(left%time.Second/unit))
+	_ = procmem.Write(t.process.host, at, b[:]) // it takes longer then
 }
 
 func (t *liveThread) timespec(at uint64) time.Duration {
@@ -127,24 +204,33 @@ func (t *liveThread) timespec(at uint64) time.Duration {
 	return time.Duration(s)*time.Second + time.Duration(ns)
 }
 
-// voluntarySwitches is how often a thread has gone to sleep; 0 if that is not
-// known.
-func voluntarySwitches(tid int) int {
+// passedOf reads what a thread has done (proc_pid_status(5) and
+// Documentation/scheduler/sched-stats.rst).
+func passedOf(tid int) (p passed) {
 	var buf [4096]byte
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/status", tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if n := readSmall(fmt.Sprintf("/proc/%d/status", tid), buf[:]); n > 0 {
+		p.switches, _ = lastNumber(buf[:n], "\nvoluntary_ctxt_switches:")
+	}
+	n := readSmall(fmt.Sprintf("/proc/%d/schedstat", tid), buf[:])
+	first, _, _ := bytes.Cut(buf[:n], []byte{' '})
+	if ns, err := number(first); err == nil {
+		p.ran = time.Duration(ns)
+	}
+	return p
+}
+
+// readSmall reads a file of /proc at once; 0 if there is none.
+func readSmall(path string, buf []byte) int {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0
 	}
-	n, err := unix.Read(fd, buf[:])
-	_ = unix.Close(fd)
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, buf)
 	if err != nil {
 		return 0
 	}
-	v, err := lastNumber(buf[:n], "\nvoluntary_ctxt_switches:")
-	if err != nil {
-		return 0
-	}
-	return v
+	return n
 }
 
 // abortSequence has a thread that stands inside a restartable sequence go on

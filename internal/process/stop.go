@@ -252,7 +252,7 @@ func (l *Live) await(s *seized) error {
 	}
 	l.pin.hold(s.tid)
 	t.tracee = tracee.Stopped(s.tid, t.regs)
-	t.noteSwitches()
+	t.noteWait()
 	return t.blockSignals()
 }
 
@@ -401,11 +401,16 @@ func (t *liveThread) returnTraps() {
 // Resume lets every thread go on as it was.
 func (l *Live) Resume() error {
 	var first error
+	for _, t := range l.threads { // all stand while descriptors are looked at
+		if t.round == l.round && t.tracee != nil {
+			t.regs = l.resumeRegisters(t)
+		}
+	}
 	for _, t := range l.threads {
 		if t.round != l.round || t.tracee == nil {
 			continue
 		}
-		err := t.tracee.SetRegisters(l.resumeRegisters(t))
+		err := t.tracee.SetRegisters(t.regs)
 		if err == nil {
 			err = ptrace.SetSigmask(t.host, t.mask)
 		}

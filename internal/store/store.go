@@ -38,8 +38,8 @@ type Template struct {
 	Setuid       bool
 	// Reseed gives each sandbox an identity of its own when it is created or
 	// forked.
-	Reseed bool
-	Created      time.Time
+	Reseed  bool
+	Created time.Time
 }
 
 // State of a sandbox.

@@ -36,12 +36,13 @@ func (r *Registers) InSyscall() (nr int, ok bool) {
 // include/linux/errno.h) among them.
 func (r *Registers) Result() int64 { return int64(r.Rax) }
 
-// Rewind makes the thread enter the system call that it stopped in once more:
-// it goes back over the two bytes of the syscall instruction.
-func (r *Registers) Rewind() {
-	r.Rip -= 2
-	r.Rax = r.Orig_rax
-	r.Orig_rax = noSyscall
+// Restart has the kernel enter the system call that the thread stopped in once more
+// when it goes on, unless a signal is handled first: then the call returns EINTR, as
+// it would have. (ERESTARTNOHAND in the kernel; going back over the syscall
+// instruction by ourselves would lose that EINTR.)
+func (r *Registers) Restart() {
+	const restartNoHand = -514
+	r.Rax = ^uint64(0) - (-restartNoHand - 1)
 }
 
 // SetResult makes the system call that the thread stopped in return v.
