@@ -31,13 +31,6 @@ kid = child(run); same(os.read(r, 1), b'!')
 		{"traced by a debugger inside", `
 def bad(): call(libc.ptrace, 0, 0, None, None)
 ` + kid, endKid, []string{"offender", "traced by another process"}},
-		{"main thread that has ended", `
-def bad():
-    threading.Thread(target=lambda: [time.sleep(1000) for _ in range(1000)]).start()
-    os.write(w, b'!'); libc.syscall(60, 0)
-` + kid + `
-until(lambda: stat(kid)['state'] == 'Z')
-`, endKid, []string{"main thread"}},
 		{"two processes with one table of descriptors", `
 r, w = os.pipe()
 k = libc.syscall(56, 0x400 | 17, 0, 0, 0, 0) # clone: CLONE_FILES, SIGCHLD

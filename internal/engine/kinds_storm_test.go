@@ -89,6 +89,7 @@ func TestKindsOfVfork(t *testing.T) {
 	box := h.create()
 	h.put(box, "/root/vfork", build(t, `
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,7 +113,7 @@ int main(int n, char **a) {
 		pid_t p = vfork();
 		if (p == 0) {
 			if (write(1, "= inside\n", 9) != 9) _exit(1);
-			if (ts.tv_nsec >= 1000000000) { ts.tv_sec = ts.tv_nsec / 1000000000; ts.tv_nsec = 0; }
+			if (line[1] == 'w') { char c; int fd = open("/tmp/go", O_RDONLY); if (read(fd, &c, 1) != 1) _exit(2); } // until it is told
 			nanosleep(&ts, 0);
 			if (line[0] == 'n') { // one within another
 				if (vfork() == 0) { nanosleep(&ts, 0); kill(getppid(), SIGUSR1); _exit(4); }
@@ -140,22 +141,28 @@ int main(int n, char **a) {
 			t.Errorf("%s: %s", how, got)
 		}
 	}
-	x.ask("q1500", "= inside")
+	y.must("make a FIFO", "os.mkfifo('/tmp/go')")
+	tell := func() {
+		t.Helper()
+		y.must("tell it", "f = open('/tmp/go', 'w'); f.write('x'); f.close()")
+	}
+	x.ask("qw", "= inside")
 	_, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: h.id("cp")})
 	if !fault.Is(err, fault.Uncapturable) || !strings.Contains(err.Error(), "(vfork)") {
 		t.Fatalf("got %v", err)
 	}
-	y.must("the other goes on", "1")
+	tell()
 	x.until("= outside") // it goes on without a checkpoint
 	c := h.checkpoint(box)
 	_, ss := h.rollback(box, c.ID)
-	x = ss[x.id]
+	x, y = ss[x.id], ss[y.id]
 	// A stop meets it before it is a program of its own, and gives up.
-	x.ask("e900", "= inside")
+	x.ask("ew", "= inside")
 	_, err = h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: h.id("cp")})
 	if !fault.Is(err, fault.Uncapturable) {
 		t.Fatalf("got %v", err)
 	}
+	tell()
 	x.until("= outside")
 	x.ask("a", "= child 8 0")
 	c = h.checkpoint(box)

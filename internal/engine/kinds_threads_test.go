@@ -57,6 +57,48 @@ extra = threading.Thread(target=lambda: None); extra.start(); extra.join()
 			spoil: `step(); libc.prctl(15, b'spoiled', 0, 0, 0)`,
 		})
 	}
+	scenes = append(scenes, scene{
+		name: "a main thread that has ended",
+		setup: `
+ar, aw = os.pipe(); br, bw = os.pipe()
+def run():
+    libc.prctl(15, b'headless', 0, 0, 0)
+    global local, f
+    local, f = threading.local(), open('/root/kept', 'w+')
+    f.write('content'); f.flush()
+    def serve():
+        local.mine = 5
+        for l in iter(lambda: os.read(ar, 1 << 16), b''):
+            try: r = repr(eval(l, globals()))
+            except BaseException as e: r = repr(e)
+            os.write(bw, r.encode())
+    for _ in range(2): threading.Thread(target=serve).start()
+    os.write(bw, b'!'); libc.syscall(60, 7)
+kid = child(run); same(os.read(br, 1), b'!')
+until(lambda: stat(kid)['state'] == 'Z')
+def tell(line): os.write(aw, line.encode()); return os.read(br, 1 << 16).decode()
+heap = tell("globals().update(big=bytearray(b'z' * 3000000)) or len(big)")
+had = sorted(os.listdir('/proc/%d/task' % kid)), sorted(os.listdir('/proc/%s/fd' % os.listdir('/proc/%d/task' % kid)[1]))
+`,
+		peek: `
+until(lambda: stat(kid)['state'] == 'Z', 'the main thread has ended') # it ends as the first thing it does
+same((sorted(os.listdir('/proc/%d/task' % kid)), sorted(os.listdir('/proc/%s/fd' % os.listdir('/proc/%d/task' % kid)[1]))), had)
+same(status(kid, 'Name'), 'headless'); same(status(kid, 'PPid'), str(os.getpid()))
+same(tell("local.mine, f.seek(0), f.read(), big.count(b'z'), f.write('') or f.seek(7)"), "(5, 0, 'content', 3000000, 7)")
+same(os.waitpid(kid, os.WNOHANG), (0, 0))
+`,
+		check: `
+same(tell("[i.start() or i.join() for i in [threading.Thread(target=lambda: None)]]"), '[None]')
+os.write(aw, b'libc.syscall(60, 3)')
+until(lambda: len(os.listdir('/proc/%d/task' % kid)) == 2, 'one ends')
+os.write(aw, b'libc.syscall(60, 4)')
+same(os.waitpid(kid, 0)[1] >> 8 in (7, 4), True) # the main thread's, or the last one's in newer kernels
+`,
+		spoil: `
+try: os.kill(kid, 9); os.waitpid(kid, 0)
+except OSError: pass
+`,
+	})
 	playAll(t, scenes)
 }
 

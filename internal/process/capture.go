@@ -211,7 +211,7 @@ func (l *Live) followLineages(c *Capture) {
 
 func (l *Live) listDescriptors() (err error) {
 	for _, p := range l.order {
-		if p.numbers, err = descriptor.List(p.host, p.numbers[:0]); err != nil {
+		if p.numbers, err = descriptor.List(p.via, p.numbers[:0]); err != nil {
 			return err
 		}
 	}
@@ -223,7 +223,7 @@ func (l *Live) readDescriptors(c *Capture, env descriptor.Env) error {
 	for i, p := range l.order {
 		p.closeOnExec = slices.Grow(p.closeOnExec[:0], len(p.numbers))[:len(p.numbers)] // asked later
 		in[i] = descriptor.Process{
-			HostPID: p.host, PID: p.pid, PIDFD: p.pidfd, Comm: p.stat.comm,
+			HostPID: p.via, PID: p.pid, PIDFD: p.table, Comm: p.stat.comm,
 			Group: p.stat.group, Terminal: ptsNumber(p.stat.terminal),
 			Numbers: p.numbers, CloseOnExec: p.closeOnExec,
 		}
@@ -321,7 +321,7 @@ func (l *Live) keepBackings(c *Capture, p *liveProcess, d *memory.Delta) error {
 		if v.Kind != image.FileBacked || v.Shared || !isNew || !v.Deleted && !foreign {
 			continue
 		}
-		path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.host, v.Start, v.End)
+		path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.via, v.Start, v.End)
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("open mapped file %s of %s: %w", v.Path, describe(p), err)

@@ -203,11 +203,12 @@ func (n *newProcess) tracked() error {
 // tracked from now on.
 func (r *restore) follow(n *newProcess) error {
 	l := r.live
-	p := &liveProcess{host: n.tracee.TID, pid: n.image.PID, round: l.round, syscall: n.syscall}
+	p := &liveProcess{host: n.tracee.TID, via: n.tracee.TID, pid: n.image.PID, round: l.round, syscall: n.syscall}
 	var err error
 	if p.pidfd, err = unix.PidfdOpen(p.host, 0); err != nil {
 		return fmt.Errorf("pidfd: %w", err)
 	}
+	p.table = p.pidfd
 	err = n.tracked()
 	p.memory, n.tracker = n.tracker, nil
 	if err != nil {
@@ -222,6 +223,9 @@ func (r *restore) follow(n *newProcess) error {
 		th := &liveThread{
 			host: t.TID, tid: m.TID, process: p, round: l.round, tracee: t,
 			regs: restoredRegisters(m), mask: m.Sigmask, affinity: m.Sched.Affinity, xstate: make([]byte, xstateMax),
+		}
+		if m.Ended {
+			th.regs = endingRegisters(m, n.syscall)
 		}
 		p.threads = append(p.threads, th)
 		l.threads[t.TID] = th

@@ -68,7 +68,7 @@ func (l *Live) readInside() error {
 func (l *Live) mapArea(p *liveProcess) error {
 	lead := p.threads[0].tracee
 	if p.syscall == 0 || !p.memory.Attached() { // new, or another program by now
-		at, err := memory.FindSyscall(p.host, p.memory.VMAs())
+		at, err := memory.FindSyscall(p.via, p.memory.VMAs())
 		if err != nil {
 			return fault.New(fault.Uncapturable, "%s: %w", describe(p), err).
 				WithHint("it unmapped what the kernel gives every program; restart it")
@@ -87,7 +87,7 @@ func (l *Live) mapArea(p *liveProcess) error {
 // also starts write tracking.
 func (l *Live) enter(p *liveProcess) error {
 	lead := p.threads[0].tracee
-	if err := procmem.Write(p.host, tracee.StubStart, tracee.LoopCode()); err != nil {
+	if err := procmem.Write(p.via, tracee.StubStart, tracee.LoopCode()); err != nil {
 		return l.injectError(p, err)
 	}
 	for _, t := range p.threads {
@@ -100,7 +100,7 @@ func (l *Live) enter(p *liveProcess) error {
 	if err != nil {
 		return l.injectError(p, err)
 	}
-	own, err := unix.PidfdGetfd(p.pidfd, int(fd), 0)
+	own, err := unix.PidfdGetfd(p.table, int(fd), 0)
 	if _, e := lead.Syscall(p.syscall, unix.SYS_CLOSE, uint64(fd)); err == nil {
 		err = e
 	}
@@ -134,6 +134,7 @@ func (l *Live) askAll() error {
 		}
 	}
 	for _, p := range l.order {
+		copyLeader(p.image)
 		if err := l.askDescriptors(p); err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
@@ -67,8 +66,12 @@ type Live struct {
 
 // liveProcess is one process that is followed.
 type liveProcess struct {
-	host, pid   int
-	pidfd       int
+	host, pid int
+	pidfd     int
+	// via is the thread by whose number its memory and files are reached, and
+	// table a pidfd by which its descriptors are: the leader, or another one if that
+	// has ended.
+	via, table  int
 	round       uint64
 	threads     []*liveThread // the leader first
 	apart       bool          // shares nothing with another process
@@ -143,6 +146,7 @@ func (p *liveProcess) close() {
 		p.memory.Close()
 	}
 	p.program.close()
+	p.closeTable()
 	_ = unix.Close(p.pidfd)
 }
 
@@ -156,7 +160,7 @@ func (l *Live) meet(tid int) (*liveThread, error) {
 	t := &liveThread{host: tid, tid: st.inner, xstate: make([]byte, xstateMax)}
 	p := l.procs[st.leader]
 	if p == nil {
-		p, err = l.meetProcess(st.leader)
+		p, err = l.meetProcess(st.leader, tid)
 		if err != nil {
 			return nil, err
 		}
@@ -172,20 +176,21 @@ func (l *Live) meet(tid int) (*liveThread, error) {
 	return t, nil
 }
 
-func (l *Live) meetProcess(host int) (*liveProcess, error) {
+// meetProcess makes the record of a process, of which a thread stands.
+func (l *Live) meetProcess(host, tid int) (*liveProcess, error) {
 	st, err := readStatus(host)
 	if err != nil {
 		return nil, err
 	}
+	p := &liveProcess{host: host, pid: st.inner, met: l.round, via: host}
 	if ended(host) {
-		return nil, fault.New(fault.Uncapturable, "process %d (%s) has ended its main thread while others go on", st.inner, st.name).
-			WithHint("a checkpoint keeps processes with their main thread alone")
+		p.via = tid
 	}
-	p := &liveProcess{host: host, pid: st.inner, met: l.round}
 	if p.pidfd, err = unix.PidfdOpen(host, 0); err != nil {
 		return nil, fmt.Errorf("pidfd of process %d: %w", p.pid, err)
 	}
-	if p.memory, err = memory.NewTracker(host, p.pid, l.cfg.Scratch); err != nil {
+	p.table = p.pidfd
+	if p.memory, err = memory.NewTracker(p.via, p.pid, l.cfg.Scratch); err != nil {
 		_ = unix.Close(p.pidfd)
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func (l *Live) nameless(link string) bool {
 
 func namelessDirectory(p *liveProcess, name string) (*image.File, error) {
 	var st unix.Stat_t
-	if err := unix.Stat(fmt.Sprintf("/proc/%d/cwd", p.host), &st); err != nil {
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/cwd", p.via), &st); err != nil {
 		return nil, fmt.Errorf("working directory of %s: %w", describe(p), err)
 	}
 	return &image.File{
@@ -97,7 +97,7 @@ func namelessDirectory(p *liveProcess, name string) (*image.File, error) {
 }
 
 func (l *Live) namelessProgram(p *liveProcess, name string) (*image.File, error) {
-	path := fmt.Sprintf("/proc/%d/exe", p.host)
+	path := fmt.Sprintf("/proc/%d/exe", p.via)
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return nil, fmt.Errorf("program of %s: %w", describe(p), err)

@@ -108,15 +108,18 @@ func (l *Live) readProcess(p *liveProcess) error {
 	if p.stat, err = l.readStat(p.pid); err != nil {
 		return err
 	}
+	if p.leaderEnded() { // it has no memory
+		other, err := l.readStat(p.threads[0].tid)
+		if err != nil {
+			return err
+		}
+		p.stat.mm = other.mm
+	}
 	was.Brk = p.stat.mm.Brk // which it moves
 	if p.met != l.round && (!p.apart || was != p.stat.mm) {
 		if err := p.memory.Reopen(); err != nil {
 			return err
 		}
-	}
-	if p.threads[0].tid != p.pid {
-		return fault.New(fault.Uncapturable, "%s has ended its main thread while others go on", describe(p)).
-			WithHint("a checkpoint keeps processes with their main thread alone")
 	}
 	m := &image.Process{
 		PID: p.pid, Parent: p.stat.parent, Group: p.stat.group, Session: p.stat.session,
@@ -135,6 +138,9 @@ func (l *Live) readProcess(p *liveProcess) error {
 		if err := unix.Prlimit(p.host, r, nil, &m.Limits[r]); err != nil {
 			return fmt.Errorf("resource limits of process %d: %w", p.pid, err)
 		}
+	}
+	if p.leaderEnded() {
+		m.Threads = append(m.Threads, endedLeader(p))
 	}
 	for _, t := range p.threads {
 		if err := l.readThread(t); err != nil {
@@ -166,7 +172,7 @@ func (l *Live) readProcess(p *liveProcess) error {
 
 // read reads one of the small files of /proc/PID.
 func (l *Live) read(p *liveProcess, name string) ([]byte, error) {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/%s", p.host, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/%s", p.via, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +187,7 @@ func (l *Live) read(p *liveProcess, name string) ([]byte, error) {
 // link reads one of the links of /proc/PID.
 func (l *Live) link(p *liveProcess, name string) (string, error) {
 	var buf [unix.PathMax + 16]byte
-	n, err := unix.Readlink(fmt.Sprintf("/proc/%d/%s", p.host, name), buf[:])
+	n, err := unix.Readlink(fmt.Sprintf("/proc/%d/%s", p.via, name), buf[:])
 	if err != nil {
 		return "", fmt.Errorf("read %s of process %d: %w", name, p.pid, err)
 	}

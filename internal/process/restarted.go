@@ -34,7 +34,7 @@ func (t *liveThread) trueCall(r *tracee.Registers) int {
 	t.restarted = call{}
 	const movEAX = 0xb8
 	var code [7]byte // mov $number, %eax; syscall
-	if procmem.Read(t.process.host, instruction(r)-uint64(len(code)), code[:]) != nil || code[0] != movEAX {
+	if procmem.Read(t.process.via, instruction(r)-uint64(len(code)), code[:]) != nil || code[0] != movEAX {
 		return -1
 	}
 	switch nr := int(binary.LittleEndian.Uint32(code[1:])); nr {

@@ -147,7 +147,7 @@ func (t *liveThread) timeout(c *call) (d time.Duration, result int64) {
 // socketTimeout is a timeout of a socket (socket(7)); 0 if it has none, or if
 // the descriptor is no socket.
 func (t *liveThread) socketTimeout(number, option int) time.Duration {
-	fd, err := unix.PidfdGetfd(t.process.pidfd, number, 0)
+	fd, err := unix.PidfdGetfd(t.process.table, number, 0)
 	if err != nil {
 		return 0
 	}
@@ -179,7 +179,7 @@ func (t *liveThread) hasten(nr int, r *tracee.Registers) {
 		at = c.args[2]
 	}
 	var b [16]byte
-	if at == 0 || procmem.Read(t.process.host, at, b[:]) != nil {
+	if at == 0 || procmem.Read(t.process.via, at, b[:]) != nil {
 		return
 	}
 	s, part := int64(u64(b[:], 0)), int64(u64(b[:], 1))
@@ -189,12 +189,12 @@ func (t *liveThread) hasten(nr int, r *tracee.Registers) {
 	left := max(time.Duration(s)*time.Second+time.Duration(part)*unit-time.Since(t.stood), 0)
 	binary.LittleEndian.PutUint64(b[:], uint64(left/time.Second))
 	binary.LittleEndian.PutUint64(b[8:], uint64(left%time.Second/unit))
-	_ = procmem.Write(t.process.host, at, b[:]) // it takes longer then
+	_ = procmem.Write(t.process.via, at, b[:]) // it takes longer then
 }
 
 func (t *liveThread) timespec(at uint64) time.Duration {
 	var b [16]byte
-	if at == 0 || procmem.Read(t.process.host, at, b[:]) != nil {
+	if at == 0 || procmem.Read(t.process.via, at, b[:]) != nil {
 		return 0
 	}
 	s, ns := int64(u64(b[:], 0)), int64(u64(b[:], 1))
@@ -243,10 +243,10 @@ func (t *liveThread) abortSequence(area uint64) {
 	// struct rseq, and struct rseq_cs: version, flags, start, length, abort.
 	var at [8]byte
 	var cs [32]byte
-	if procmem.Read(t.process.host, area+8, at[:]) != nil || u64(at[:], 0) == 0 {
+	if procmem.Read(t.process.via, area+8, at[:]) != nil || u64(at[:], 0) == 0 {
 		return
 	}
-	if procmem.Read(t.process.host, u64(at[:], 0), cs[:]) != nil {
+	if procmem.Read(t.process.via, u64(at[:], 0), cs[:]) != nil {
 		return
 	}
 	if start, length, abort := u64(cs[:], 1), u64(cs[:], 2), u64(cs[:], 3); instruction(&t.regs)-start < length {

@@ -37,7 +37,7 @@ func (l *Live) readShared(files []*image.File) ([]*image.Shared, error) {
 
 // copyShared copies what is populated of one object.
 func copyShared(p *liveProcess, v *image.VMA, files []*image.File) (*image.Shared, error) {
-	path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.host, v.Start, v.End)
+	path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.via, v.Start, v.End)
 	from, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)

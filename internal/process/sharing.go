@@ -54,7 +54,7 @@ func (l *Live) refuseSharing() error {
 
 // same reports whether two processes share something.
 func same(p, q *liveProcess, what uintptr) bool {
-	r, _, e := unix.RawSyscall6(unix.SYS_KCMP, uintptr(p.host), uintptr(q.host), what, 0, 0, 0)
+	r, _, e := unix.RawSyscall6(unix.SYS_KCMP, uintptr(p.via), uintptr(q.via), what, 0, 0, 0)
 	return e == 0 && r == 0
 }
 

@@ -47,6 +47,9 @@ func (l *Live) Stop() error {
 	l.drop()
 	l.order = l.order[:0]
 	for _, p := range l.procs {
+		if err := p.face(); err != nil {
+			return errors.Join(err, l.Resume())
+		}
 		l.order = append(l.order, p)
 	}
 	sort.Slice(l.order, func(i, j int) bool { return l.order[i].pid < l.order[j].pid })

@@ -14,6 +14,10 @@ func (r *Registers) toBatch(loop uint64, b *Batch) {
 	r.Rip, r.Rbx, r.R12, r.R15, r.Orig_rax = loop, b.base, uint64(len(b.ops)), 0, noSyscall
 }
 
+// Call has the thread make a system call when it goes on, at a syscall instruction of
+// its own: one that does not return.
+func (r *Registers) Call(at uint64, nr int, args ...uint64) { r.toCall(at, nr, args) }
+
 // toCall points the registers at a syscall instruction.
 func (r *Registers) toCall(at uint64, nr int, args []uint64) {
 	r.Rip, r.Rax, r.Orig_rax = at, uint64(nr), noSyscall

@@ -13,19 +13,13 @@ func (c *Capturer) insidePID(host int, group bool) int {
 	if host <= 0 {
 		return 0
 	}
-	for i := range c.procs {
-		p := &c.procs[i]
-		if !group && p.HostPID == host {
-			return p.PID
-		}
-		if !group {
-			continue
-		}
-		if g, err := unix.Getpgid(p.HostPID); err == nil && g == host {
-			return p.Group
-		}
-	}
 	if group {
+		for i := range c.procs {
+			p := &c.procs[i]
+			if g, err := unix.Getpgid(p.HostPID); err == nil && g == host {
+				return p.Group
+			}
+		}
 		return 0
 	}
 	text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(host)+"/status")

@@ -5,7 +5,7 @@ import "github.com/sandtree/sandtree/internal/process/image"
 // Process is one process to capture, all of whose threads are stopped and share
 // one table of descriptors. Zombies have none and are left out.
 type Process struct {
-	HostPID int // in the numbers of this process
+	HostPID int // in the numbers of this process; of another thread if the main one has ended
 	PID     int // inside
 	PIDFD   int
 	Comm    string

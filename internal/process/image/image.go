@@ -113,6 +113,10 @@ type Thread struct {
 	Filters [][]byte
 	// PDeathSig is sent to the thread's process when its parent ends.
 	PDeathSig int
+	// Ended is set for a main thread that has ended while others went on, with
+	// ExitStatus as wait(2) would give it.
+	Ended      bool
+	ExitStatus int
 }
 
 // Rseq is a registration of restartable sequences.

@@ -78,6 +78,9 @@ func (t *Tracker) Reopen() error {
 	return t.open()
 }
 
+// Via tells by the number of which thread the process is reached from now on.
+func (t *Tracker) Via(tid int) { t.host = tid }
+
 // UseOrigins tells what the files of restored processes are. It must be called
 // before the first Refresh.
 func (t *Tracker) UseOrigins(o *Origins) { t.origins = o }
