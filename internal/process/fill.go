@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/ptrace"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -224,6 +225,8 @@ func (r *restore) follow(n *newProcess) error {
 			host: t.TID, tid: m.TID, process: p, round: l.round, tracee: t,
 			regs: restoredRegisters(m), mask: m.Sigmask, affinity: m.Sched.Affinity, xstate: make([]byte, xstateMax),
 		}
+		d := m.Modes.Dispatch
+		th.dispatch = ptrace.SyscallDispatch{Mode: d[0], Selector: d[1], Offset: d[2], Length: d[3]}
 		if m.Ended {
 			th.regs = endingRegisters(m, n.syscall)
 		}

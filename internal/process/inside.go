@@ -2,6 +2,7 @@ package process
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -118,6 +119,10 @@ func (l *Live) leave(p *liveProcess) error {
 }
 
 func (l *Live) injectError(p *liveProcess, err error) error {
+	if errors.Is(err, unix.ENOMEM) {
+		return fault.New(fault.Uncapturable, "%s has as many mappings, or as much memory, as it may: %w", describe(p), err).
+			WithHint("raise vm.max_map_count on this machine, or the limit of its memory")
+	}
 	return fault.New(fault.Uncapturable, "%s: run a system call in it: %w", describe(p), err)
 }
 

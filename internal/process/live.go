@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/ptrace"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
@@ -101,10 +102,11 @@ type liveThread struct {
 	affinity  unix.CPUSet // its own, while it stands
 	slack     int         // the timer slack that it inherited; 0: not known
 	rewound   rewound
-	passed    passed    // at this stop, if its call was entered anew at the last
-	stood     time.Time // when it stopped; zero: it has not run yet
-	restarted call      // that the kernel goes on with by restart_syscall(2)
-	jobStop   int       // signal of the job control that it stood by, or 0
+	passed    passed                 // at this stop, if its call was entered anew at the last
+	stood     time.Time              // when it stopped; zero: it has not run yet
+	dispatch  ptrace.SyscallDispatch // its own, while it stands
+	restarted call                   // that the kernel goes on with by restart_syscall(2)
+	jobStop   int                    // signal of the job control that it stood by, or 0
 	questions *questions
 	slot      int // where they run
 	image     *image.Thread

@@ -29,6 +29,8 @@ func (l *Live) readThread(t *liveThread) error {
 	}
 	m.XState = append([]byte(nil), t.xstate[:n]...)
 	m.Sigmask = t.mask
+	d := t.dispatch
+	m.Modes.Dispatch = [4]uint64{d.Mode, d.Selector, d.Offset, d.Length}
 	if m.RobustList[0], m.RobustList[1], err = ptrace.RobustList(t.host); err != nil {
 		return threadError(t, "robust list", err)
 	}

@@ -32,6 +32,7 @@ type questions struct {
 	actions, timers, subreaper                           *tracee.Output // of the process, asked of its leader
 	umask, dumpable, personality, programBreak           tracee.Ref
 	noHugePages                                          tracee.Ref
+	modes                                                askedModes
 }
 
 // newQuestions makes the questions for the i-th thread of a process, in a
@@ -63,6 +64,7 @@ func newQuestions(i, slot int) *questions {
 	q.altStack, q.name = b.Output(24), b.Output(16)
 	b.Call(unix.SYS_SIGALTSTACK, nil, q.altStack)
 	b.Call(unix.SYS_PRCTL, unix.PR_GET_NAME, q.name, 0, 0, 0)
+	q.modes.ask(b)
 	for c := range q.bounding {
 		q.bounding[c] = b.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		q.ambient[c] = b.Call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, ambientIsSet, c, 0, 0)
@@ -131,6 +133,7 @@ func (q *questions) answer(t *liveThread) error {
 	copy(m.AltStack[:], q.altStack.Bytes())
 	name, _, _ := bytes.Cut(q.name.Bytes(), []byte{0})
 	m.Name = string(name)
+	q.modes.answer(b, &m.Modes)
 	if q.actions != nil {
 		q.answerProcess(t.process)
 	}

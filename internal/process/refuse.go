@@ -71,6 +71,8 @@ func refuseMapping(v *image.VMA) string {
 	switch {
 	case v.Kind == image.VDSO && v.Name != "[vdso]" && v.Name != "[vvar]" && v.Name != "[vvar_vclock]":
 		return "the kernel's " + v.Name
+	case v.Advice&image.Keyed != 0:
+		return "memory with a protection key (pkey_mprotect)"
 	case v.Path == "anon_inode:[io_uring]" || v.Path == "/[aio]":
 		return "an asynchronous I/O ring"
 	case v.Path == "/anon_hugepage" || len(v.Path) > 10 && v.Path[:10] == "/memfd:huge":

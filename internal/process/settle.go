@@ -129,6 +129,7 @@ func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
 	if b, err = queueFilters(n.threads[i], b, m.Filters[commonFilters(p):]); err != nil {
 		return err
 	}
+	queueModes(b, &m.Modes)
 	credentials(m).Settle(b)
 	if m.PDeathSig != 0 { // credentials that change clear it
 		b.Call(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, m.PDeathSig, 0, 0, 0)

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -256,6 +257,9 @@ func (l *Live) await(s *seized) error {
 	l.pin.hold(s.tid)
 	t.tracee = tracee.Stopped(s.tid, t.regs)
 	t.noteWait()
+	if err := t.holdDispatch(); err != nil {
+		return err
+	}
 	return t.blockSignals()
 }
 
@@ -387,17 +391,23 @@ func (l *Live) tasks() ([]int, error) {
 	return l.tids, nil
 }
 
-// returnTraps gives a thread, whose own mask holds again, the traps that came
+// returnTraps gives a thread, whose own mask holds again, the signals that came
 // while it ran for us: one as what it is about to get, which the kernel queues
-// again if it is blocked, the second newly: that was its process's, since a
+// again if it is blocked, others newly. A second trap was its process's, since a
 // thread gets its own first, and has one at most.
 func (t *liveThread) returnTraps() {
+	trapped := t.deliver == int(unix.SIGTRAP)
 	for _, si := range t.tracee.Traps {
-		if t.deliver == 0 {
-			t.deliver, t.pending = int(unix.SIGTRAP), si
-		} else {
-			_ = unix.Kill(t.process.host, unix.SIGTRAP)
+		sig := unix.Signal(binary.LittleEndian.Uint32(si[:]))
+		switch {
+		case t.deliver == 0:
+			t.deliver, t.pending = int(sig), si
+		case sig == unix.SIGTRAP && trapped:
+			_ = unix.Kill(t.process.host, sig)
+		default:
+			_ = unix.Tgkill(t.process.host, t.host, sig)
 		}
+		trapped = trapped || sig == unix.SIGTRAP
 	}
 }
 
@@ -416,6 +426,9 @@ func (l *Live) Resume() error {
 		err := t.tracee.SetRegisters(t.regs)
 		if err == nil {
 			err = ptrace.SetSigmask(t.host, t.mask)
+		}
+		if err == nil {
+			err = giveDispatch(t.host, t.dispatch)
 		}
 		if err == nil {
 			if l.pin.on {

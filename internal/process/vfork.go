@@ -122,6 +122,9 @@ func (l *Live) untilExec(t *liveThread, deadline time.Time) error {
 	if err == nil {
 		err = ptrace.SetSigmask(t.host, t.mask)
 	}
+	if err == nil {
+		err = giveDispatch(t.host, t.dispatch)
+	}
 	if err == nil && l.pin.on {
 		_ = unix.SchedSetaffinity(t.host, &t.affinity)
 	}

@@ -3,6 +3,7 @@ package tracee
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -27,9 +28,12 @@ type Tracee struct {
 	// Base are the registers at the first stop. Batches start from them.
 	Base Registers
 
-	// Traps are the siginfo_t of traps (SIGTRAP) that somebody had sent it and
-	// that came while it ran for us, where no trap can be blocked. The thread
-	// has not got them: whoever lets it go must deliver them.
+	// Traps are the siginfo_t of signals that came while it ran for us though none but
+	// SIGTRAP gets through: traps that somebody had sent it, and signals for something
+	// that the thread itself has done (a fault, SIGSYS) and that were pending. The kernel
+	// gives a thread those first when another of their kind gets through, blocked or
+	// not, and our trap is one (dequeue_synchronous_signal in kernel/signal.c). The
+	// thread has not got them: whoever lets it go must deliver them.
 	Traps [][ptrace.SiginfoSize]byte
 
 	loop uint64 // where the batch loop is in its memory
@@ -118,9 +122,9 @@ func (t *Tracee) RunSignalled(b *Batch) (stopped bool, err error) {
 		case st.Event() == unix.PTRACE_EVENT_STOP:
 			stopped = stopped || st.Signal() != int(unix.SIGTRAP)
 		case st.Event() == 0 && st.Signal() == int(unix.SIGTRAP):
-			if foreign, err := t.setAside(); err != nil {
+			if ours, err := t.setAside(st.Signal()); err != nil {
 				return stopped, err
-			} else if !foreign {
+			} else if ours {
 				return stopped, b.collect(t.TID)
 			}
 		case st.Event() == 0:
@@ -149,14 +153,12 @@ func (t *Tracee) Finish(b *Batch) error {
 			}
 			t.born = append(t.born, tid)
 		case ev == unix.PTRACE_EVENT_STOP: // of a process stopped by job control; it goes on all the same
-		case ev == 0 && st.Signal() == int(unix.SIGTRAP):
-			if foreign, err := t.setAside(); err != nil {
-				return err
-			} else if !foreign {
+		case ev == 0:
+			if ours, err := t.setAside(st.Signal()); err != nil {
+				return fmt.Errorf("in a batch: %w", err)
+			} else if ours {
 				return b.collect(t.TID)
 			}
-		case ev == 0:
-			return fmt.Errorf("thread %d got signal %d in a batch", t.TID, st.Signal())
 		}
 		if err := ptrace.Continue(t.TID, 0); err != nil {
 			return fmt.Errorf("continue thread %d: %w", t.TID, err)
@@ -164,19 +166,25 @@ func (t *Tracee) Finish(b *Batch) error {
 	}
 }
 
-// setAside tells the trap of a breakpoint or step, which the kernel raises, from
-// one that was sent (siginfo's si_code is not above 0, see sigaction(2)), and
-// keeps the latter in Traps.
-func (t *Tracee) setAside() (foreign bool, err error) {
+// setAside tells the trap of a breakpoint or step, which the kernel raises (siginfo's
+// si_code is above 0, see sigaction(2)), from signals that were pending, and keeps
+// those in Traps.
+func (t *Tracee) setAside(sig int) (ours bool, err error) {
 	si, err := ptrace.PendingSignal(t.TID)
 	if err != nil {
-		return false, fmt.Errorf("trap of thread %d: %w", t.TID, err)
+		return false, fmt.Errorf("signal of thread %d: %w", t.TID, err)
 	}
-	if int32(binary.LittleEndian.Uint32(si[8:])) > 0 {
-		return false, nil
+	raised := int32(binary.LittleEndian.Uint32(si[8:])) > 0
+	if sig == int(unix.SIGTRAP) {
+		if raised {
+			return true, nil
+		}
+	} else if !raised || slices.ContainsFunc(t.Traps, func(o [ptrace.SiginfoSize]byte) bool { return o[0] == si[0] }) {
+		// One of each is pending at most: this is about what runs here.
+		return false, fmt.Errorf("thread %d got signal %d", t.TID, sig)
 	}
 	t.Traps = append(t.Traps, si)
-	return true, nil
+	return false, nil
 }
 
 // Born adopts the threads and children that the last batch cloned, in the
@@ -218,13 +226,10 @@ func (t *Tracee) Syscall(at uint64, nr int, args ...uint64) (int64, error) {
 		if st.Event() == unix.PTRACE_EVENT_STOP {
 			continue
 		}
-		if st.Signal() != int(unix.SIGTRAP) {
-			return 0, fmt.Errorf("thread %d got signal %d in a step", t.TID, st.Signal())
-		}
-		// One that was sent comes before the step.
-		if foreign, err := t.setAside(); err != nil {
-			return 0, err
-		} else if !foreign {
+		// One that was pending comes before the step.
+		if ours, err := t.setAside(st.Signal()); err != nil {
+			return 0, fmt.Errorf("in a step: %w", err)
+		} else if ours {
 			break
 		}
 	}

@@ -32,6 +32,29 @@ func HasSeccompFilter(tid, index int) bool {
 	return e == 0
 }
 
+// SyscallDispatch is how a thread has its system calls turned into signals, struct
+// ptrace_sud_config (Documentation/admin-guide/syscall-user-dispatch.rst). Mode 0 is
+// not at all.
+type SyscallDispatch struct {
+	Mode, Selector, Offset, Length uint64
+}
+
+const (
+	requestSetDispatch = 0x4210 // PTRACE_SET_SYSCALL_USER_DISPATCH_CONFIG (Linux 6.4)
+	requestGetDispatch = 0x4211
+)
+
+// GetSyscallDispatch reads it. Kernels without it have EIO.
+func GetSyscallDispatch(tid int) (d SyscallDispatch, err error) {
+	err = call(requestGetDispatch, tid, unsafe.Sizeof(d), unsafe.Pointer(&d))
+	return d, err
+}
+
+// SetSyscallDispatch sets it.
+func SetSyscallDispatch(tid int, d SyscallDispatch) error {
+	return call(requestSetDispatch, tid, unsafe.Sizeof(d), unsafe.Pointer(&d))
+}
+
 // PendingSignal returns the siginfo_t of the signal that a thread in a
 // signal-delivery stop is about to get.
 func PendingSignal(tid int) (si [SiginfoSize]byte, err error) {

@@ -113,10 +113,25 @@ type Thread struct {
 	Filters [][]byte
 	// PDeathSig is sent to the thread's process when its parent ends.
 	PDeathSig int
+	Modes     Modes
 	// Ended is set for a main thread that has ended while others went on, with
 	// ExitStatus as wait(2) would give it.
 	Ended      bool
 	ExitStatus int
+}
+
+// Modes are what a thread has set by prctl(2) that hardly any does.
+type Modes struct {
+	// Dispatch is PR_SET_SYSCALL_USER_DISPATCH: mode, selector's address, offset and
+	// length of the range that is let through.
+	Dispatch [4]uint64
+	// TimeStamp is PR_SET_TSC.
+	TimeStamp int
+	// Speculation is PR_SET_SPECULATION_CTRL of store bypass, indirect branches and the
+	// first level cache, where the thread has a setting of its own; else 0.
+	Speculation [3]int
+	// MachineCheck is PR_MCE_KILL, less PR_MCE_KILL_DEFAULT.
+	MachineCheck int
 }
 
 // Rseq is a registration of restartable sequences.

@@ -64,6 +64,8 @@ const (
 	// Droppable memory (MAP_DROPPABLE, Linux 6.11) may be gone at any time,
 	// and is in every restored process.
 	Droppable
+	// Keyed memory is behind a protection key of its own (pkeys(7)); it is refused.
+	Keyed
 )
 
 // Len is the mapping's length in bytes.

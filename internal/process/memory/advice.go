@@ -49,6 +49,7 @@ func (t *Tracker) readAdvice(text []byte) error {
 
 var (
 	vmFlags = []byte("VmFlags:")
+	keyLine = []byte("ProtectionKey:") // where the processor has some
 	flags   = map[string]image.Advice{
 		"wf": image.WipeOnFork, "dd": image.DontDump, "dc": image.DontFork, "lo": image.Locked,
 		"hg": image.HugePage, "nh": image.NoHugePage, "dp": image.Droppable,
@@ -72,6 +73,10 @@ func parseAdvice(text []byte) (map[uint64]image.Advice, error) {
 			now = v
 			continue
 		}
+		if bytes.HasPrefix(line, keyLine) && !bytes.Equal(bytes.TrimSpace(line[len(keyLine):]), []byte("0")) {
+			out[now.Start] |= image.Keyed
+			continue
+		}
 		if !bytes.HasPrefix(line, vmFlags) || now.Kind == image.VDSO {
 			continue
 		}
@@ -83,7 +88,7 @@ func parseAdvice(text []byte) (map[uint64]image.Advice, error) {
 			a &^= image.Locked // nothing of it can be in memory
 		}
 		if a != 0 {
-			out[now.Start] = a
+			out[now.Start] |= a
 		}
 	}
 	return out, nil
