@@ -262,12 +262,12 @@ func hostProcesses(t *testing.T, arg string) (pids []int) {
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	check(t, err)
 	for _, n := range names {
-		b, err := os.ReadFile(n)
-		if err != nil || !bytes.Contains(b, []byte("\x00"+arg+"\x00")) {
-			continue
-		}
 		m, err := os.ReadFile(filepath.Join(filepath.Dir(n), "uid_map"))
 		if err != nil || !strings.Contains(string(m), fmt.Sprint(uint32(idBase))) {
+			continue // of others, whose memory may be locked for long
+		}
+		b, err := os.ReadFile(n)
+		if err != nil || !bytes.Contains(b, []byte("\x00"+arg+"\x00")) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(n)))
