@@ -5,6 +5,27 @@ import "testing"
 func TestKindsOfProgramsAndDirectoriesWithoutNames(t *testing.T) {
 	playAll(t, []scene{
 		{
+			name: "files with another name in another directory",
+			setup: `
+f = os.open('/root/first', os.O_RDWR | os.O_CREAT); os.write(f, b'content')
+os.makedirs('/srv/far/away'); os.link('/root/first', '/srv/far/away/second'); os.unlink('/root/first')
+g = open('/etc/hostname') # of a layer or not
+os.link('/etc/hostname', '/srv/kept'); open('/etc/new', 'w').close(); os.rename('/etc/new', '/etc/hostname')
+text = g.read(); g.seek(1)
+`,
+			peek: `
+same(os.pread(f, 100, 0), b'content'); same(open('/srv/far/away/second').read(), 'content')
+same(g.tell(), 1); same(open('/srv/kept').read(), text); same(g.read(), text[1:]); g.seek(1)
+same(os.path.exists('/root/first'), False); same(os.fstat(f).st_nlink, 1)
+`,
+			check: `
+os.pwrite(f, b'C', 0); same(open('/srv/far/away/second').read(), 'Content')
+`,
+			spoil: `
+os.truncate('/srv/far/away/second', 0); os.unlink('/srv/far/away/second')
+`,
+		},
+		{
 			name: "programs that were deleted or replaced",
 			setup: `
 import shutil

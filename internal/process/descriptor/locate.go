@@ -36,7 +36,11 @@ func (c *Capturer) locate(d *description) (name string, deleted bool, err error)
 		return name, false, nil
 	}
 	if d.stat.Nlink > 0 {
-		if other := c.otherName(d, path.Dir(name)); other != "" {
+		other := c.otherName(d, path.Dir(name))
+		if other == "" {
+			other = c.nameByHandle(d)
+		}
+		if other != "" {
 			return other, false, nil
 		}
 	}
@@ -49,6 +53,24 @@ func (c *Capturer) isAt(d *description, name string) bool {
 	var st unix.Stat_t
 	err := unix.Fstatat(c.env.Root, inRoot(name), &st, unix.AT_SYMLINK_NOFOLLOW)
 	return err == nil && st.Ino == d.stat.Ino && st.Dev == d.stat.Dev
+}
+
+// nameByHandle asks the file system for another name of the inode, wherever that is.
+// Kernels before 6.6 do not tell the handle of an overlay's file.
+func (c *Capturer) nameByHandle(d *description) string {
+	const handleOnly = 0x200 // AT_HANDLE_FID: it need not be one that the file system opens
+	if c.env.PathOf == nil {
+		return ""
+	}
+	h, _, err := unix.NameToHandleAt(d.fd, "", unix.AT_EMPTY_PATH|handleOnly)
+	if err != nil {
+		return ""
+	}
+	p, err := c.env.PathOf(h.Type(), h.Bytes())
+	if err != nil || !c.isAt(d, p) {
+		return ""
+	}
+	return p
 }
 
 // otherName looks for another name of the inode in a directory: programs write
