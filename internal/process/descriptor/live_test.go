@@ -3,6 +3,7 @@ package descriptor
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,6 +206,60 @@ sys.stdin.read()`)
 		t.Error("the restored terminal goes on")
 	}
 	expectRead(t, v.fd(50), "before\r\n")
+}
+
+// One that TCOOFF holds stays held, until TCOON, with its unread output and without.
+func TestHeldTerminal(t *testing.T) {
+	for _, text := range []string{"", "before\n", strings.Repeat("much\n", 2000)} {
+		b := newBody(t)
+		p := b.python(t, fmt.Sprintf(`
+import os, sys, termios
+m, s = os.openpty(); os.dup2(m, 50); os.dup2(s, 51); os.close(m); os.close(s)
+a = termios.tcgetattr(51); a[1] = 0; termios.tcsetattr(51, termios.TCSANOW, a) # as it is
+os.write(51, %q.encode()); termios.tcflow(51, termios.TCOOFF)
+print("ready", flush=True)
+sys.stdin.read()`, text))
+		live := &restored{pidfd: p.pidfd, t: t}
+		var r *Result
+		for range 3 {
+			r = p.mustCapture(t)
+			if len(r.Terminals) != 1 || string(r.Terminals[0].Output) != text || r.Terminals[0].Stopped || !r.Terminals[0].Held {
+				t.Fatalf("%+v", r.Terminals[0])
+			}
+		}
+		goesOn := func(who string, v *restored) {
+			t.Helper()
+			if ready(v.fd(51), unix.POLLOUT) {
+				t.Errorf("%s: it goes on", who)
+			}
+			var got []byte
+			for buf := make([]byte, 4096); len(got) < len(text) && becomes(v.fd(50), unix.POLLIN); {
+				n, err := unix.Read(v.fd(50), buf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, buf[:n]...)
+			}
+			if string(got) != text {
+				t.Errorf("%s: %d bytes are read, want %d", who, len(got), len(text))
+			}
+			if err := unix.IoctlSetInt(v.fd(51), unix.TCXONC, 1); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unix.Write(v.fd(51), []byte("more")); err != nil {
+				t.Fatal(err)
+			}
+			expectRead(t, v.fd(50), "more")
+		}
+		goesOn("live", live)
+		for _, fd := range live.dups {
+			_ = unix.Close(fd)
+		}
+		live.dups = nil
+		p.end()
+		waitFree(t, b.path("/dev/pts/0"))
+		goesOn("restored", b.restore(t, r))
+	}
 }
 
 func TestField(t *testing.T) {

@@ -136,6 +136,9 @@ func (t *openTerminal) set() error {
 			return err
 		}
 	}
+	if err := hold(t.slave, m); err != nil {
+		return err
+	}
 	for _, f := range []struct {
 		on  bool
 		req uint

@@ -1,6 +1,7 @@
 package descriptor
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -34,8 +35,13 @@ func (c *Capturer) readTerminal(t *terminal) (err error) {
 		return nil
 	}
 	slave := c.descriptions[t.slaves[0]].fd
-	if !ready(t.master, unix.POLLIN) {
-		t.image.Stopped = !ready(slave, unix.POLLOUT)
+	if !ready(t.master, unix.POLLIN) && !ready(slave, unix.POLLOUT) {
+		if err := c.openOwn(t); err != nil {
+			return err
+		}
+		if err := errors.Join(lookHeld(t), hold(t.own, t.image)); err != nil {
+			return err
+		}
 	}
 	// In canonical mode a line that is still being typed cannot be seen.
 	canonical := t.image.Termios.Lflag&unix.ICANON != 0

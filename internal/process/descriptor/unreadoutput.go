@@ -13,8 +13,14 @@ import (
 // slave, as it is.
 func takeOutput(t *terminal) (out []byte, err error) {
 	out, err = drain(t.master, t.image.Packet)
-	// With nothing unread, a terminal that takes no output is stopped.
-	t.image.Stopped = !ready(t.own, unix.POLLOUT)
+	if e := lookHeld(t); e != nil && err == nil {
+		err = e
+	}
+	defer func() {
+		if e := hold(t.own, t.image); err == nil {
+			err = e
+		}
+	}()
 	if len(out) == 0 {
 		return nil, err
 	}
@@ -27,6 +33,40 @@ func takeOutput(t *terminal) (out []byte, err error) {
 		err = e
 	}
 	return out, err
+}
+
+// Arguments of TCXONC (tcflow(3)).
+const (
+	tcoOff = 0
+	tcoOn  = 1
+)
+
+// lookHeld finds out why a terminal without unread output takes none: ^S has stopped
+// it, or TCOOFF holds it, which nothing but TCOON takes back. It goes on in the
+// latter case, until hold. One in packet mode would tell its master of that: it is
+// taken for stopped.
+func lookHeld(t *terminal) error {
+	t.image.Held, t.image.Stopped = false, !ready(t.own, unix.POLLOUT)
+	if !t.image.Stopped || t.image.Packet {
+		return nil
+	}
+	if err := unix.IoctlSetInt(t.own, unix.TCXONC, tcoOn); err != nil {
+		return fmt.Errorf("TCXONC: %w", err)
+	}
+	t.image.Held = ready(t.own, unix.POLLOUT)
+	t.image.Stopped = !t.image.Held
+	return nil
+}
+
+// hold holds a terminal that TCOOFF held.
+func hold(slave int, t *image.Terminal) error {
+	if !t.Held {
+		return nil
+	}
+	if err := unix.IoctlSetInt(slave, unix.TCXONC, tcoOff); err != nil {
+		return fmt.Errorf("TCXONC: %w", err)
+	}
+	return nil
 }
 
 // smallBuffer is how much fits half of the smallest buffer of a terminal.

@@ -172,6 +172,7 @@ type Terminal struct {
 	Locked    bool
 	Exclusive bool
 	Stopped   bool   // by ^S
+	Held      bool   // by TCOOFF of tcflow(3)
 	Mode      uint32 // st_mode of /dev/pts/N
 	UID, GID  uint32 // its owner as the host numbers it
 	// Output was written by the program and not yet read.
