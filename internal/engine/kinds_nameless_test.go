@@ -5,6 +5,28 @@ import "testing"
 func TestKindsOfProgramsAndDirectoriesWithoutNames(t *testing.T) {
 	playAll(t, []scene{
 		{
+			name: "places of what is gone",
+			setup: `
+O_PATH = 0o10000000
+os.mkdir('/root/d'); d = os.open('/root/d', O_PATH | os.O_DIRECTORY); os.rmdir('/root/d')
+w = os.open('/root/f', os.O_RDWR | os.O_CREAT); os.write(w, b'content'); f = os.open('/root/f', O_PATH); os.unlink('/root/f')
+open('/root/g', 'w').write('alone'); g = os.open('/root/g', O_PATH); os.unlink('/root/g')
+def again(fd, flags=os.O_RDONLY):
+    n = os.open('/proc/self/fd/%d' % fd, flags)
+    try: return os.read(n, 100) if flags == os.O_RDONLY else os.write(n, b'C')
+    finally: os.close(n)
+`,
+			peek: `
+same((again(f), again(g)), (b'content', b'alone'))
+same(os.readlink('/proc/self/fd/%d' % d).endswith('(deleted)'), True)
+same((os.fstat(d).st_nlink, os.fstat(f).st_nlink, os.fstat(f).st_ino), (0, 0, os.fstat(w).st_ino))
+try: os.read(f, 1); raise Exception('it can be read')
+except OSError as e: same(e.errno, errno.EBADF)
+`,
+			check: `again(f, os.O_WRONLY); same(os.pread(w, 100, 0), b'Content')`,
+			spoil: `again(f, os.O_WRONLY)`,
+		},
+		{
 			name: "files with another name in another directory",
 			setup: `
 f = os.open('/root/first', os.O_RDWR | os.O_CREAT); os.write(f, b'content')

@@ -27,13 +27,36 @@ func (pathOnly) examine(c *Capturer, d *description) error {
 	if err != nil {
 		return err
 	}
-	if deleted {
-		return c.refuse(d, fmt.Sprintf("the place of a file that is gone (O_PATH, %s)", name), "close it")
+	switch {
+	case !deleted:
+		d.file.Path = name
+		return nil
+	case d.format() == unix.S_IFREG: // it can be opened by /proc/self/fd
+		return regular{}.examine(c, d)
+	case d.format() == unix.S_IFDIR:
+		return directory{}.examine(c, d)
 	}
-	d.file.Path = name
-	return nil
+	return c.refuse(d, fmt.Sprintf("the place of a file that is gone (O_PATH, %s)", name), "close it")
+}
+
+func (pathOnly) read(c *Capturer, d *description) error {
+	if d.format() != unix.S_IFREG {
+		return nil
+	}
+	return regular{}.read(c, d)
 }
 
 func (pathOnly) open(o *Opened, f *image.File) (int, error) {
+	if f.Deleted {
+		recreate := o.recreateFile
+		if f.Mode&unix.S_IFMT == unix.S_IFDIR {
+			recreate = o.recreateDirectory
+		}
+		at, err := o.shared(f, recreate)
+		if err != nil {
+			return -1, err
+		}
+		return unix.Open(procFD(at), f.Flags&(unix.O_PATH|unix.O_DIRECTORY)|unix.O_CLOEXEC, 0)
+	}
 	return openIn(o.target.Root, f.Path, f.Flags&(unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW))
 }
