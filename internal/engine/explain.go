@@ -138,6 +138,11 @@ func (x *explanation) file(kind, what string, i int) {
 	if !x.told[i] {
 		x.told[i] = true
 		n = blob(f.Blob) + int64(len(f.Content))
+		if f.Queue != nil {
+			for _, m := range f.Queue.Messages {
+				n += int64(len(m.Text))
+			}
+		}
 	}
 	x.add(kind, what, 1, n)
 }

@@ -345,6 +345,47 @@ os.unlink('/root/a.db')
 
 func TestKindsOfSystemV(t *testing.T) {
 	playAll(t, []scene{{
+		name: "POSIX message queues",
+		setup: `
+libc.mq_open.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p]
+for f in (libc.mq_send, libc.mq_receive): f.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+libc.mq_receive.restype = ctypes.c_ssize_t
+L8 = ctypes.c_long * 8
+def queue(name, flags, most=10, size=100, mode=0o640): return call(libc.mq_open, name, flags | os.O_CREAT, mode, L8(0, most, size))
+def send(q, text, priority=0): call(libc.mq_send, q, text, len(text), priority)
+def receive(q):
+    p, b = ctypes.c_uint(), ctypes.create_string_buffer(100)
+    n = call(libc.mq_receive, q, b, 100, ctypes.byref(p)); return b.raw[:n], p.value
+def attr(q): a = L8(); call(libc.mq_getattr, q, a); return list(a)[:4]
+os.umask(0)
+named, same_, gone, waits = queue(b'/named', os.O_RDWR), queue(b'/named', os.O_RDONLY | os.O_NONBLOCK), queue(b'/gone', os.O_RDWR), queue(b'/waits', os.O_RDWR, 1, 50)
+call(libc.mq_unlink, b'/gone'); other = queue(b'/gone', os.O_RDWR, 3); os.fchown(other, 5, 6)
+for i, (t, p) in enumerate([(b'first', 1), (b'second', 7), (b'', 1), (b'last', 0), (b'second again', 7)]): send(named, t, p)
+send(gone, b'kept', 3); send(other, b'of the other', 3)
+got = []
+def waiting(): got.append(receive(waits))
+th = threading.Thread(target=waiting, daemon=True); th.start(); time.sleep(0.05)
+`,
+		peek: `
+same((attr(named), attr(same_), attr(gone), attr(other), attr(waits)), ([0, 10, 100, 5], [0o4000, 10, 100, 5], [0, 10, 100, 1], [0, 3, 100, 1], [0, 1, 50, 0]))
+same([os.fstat(q).st_nlink for q in (named, gone, other)], [1, 0, 1]); same(got, [])
+st = os.fstat(other); same((st.st_uid, st.st_gid, st.st_mode & 0o777), (5, 6, 0o640))
+same(os.fstat(named).st_ino, os.fstat(same_).st_ino)
+`,
+		check: `
+same([receive(same_) for _ in range(5)], [(b'second', 7), (b'second again', 7), (b'first', 1), (b'', 1), (b'last', 0)])
+try: receive(same_); raise Exception('more')
+except OSError as e: same(e.errno, errno.EAGAIN)
+same((receive(gone), receive(other)), ((b'kept', 3), (b'of the other', 3)))
+q = queue(b'/named', os.O_RDWR); send(q, b'new'); same(receive(named), (b'new', 0)); os.close(q)
+send(waits, b'at last'); th.join(10); same(got, [(b'at last', 0)])
+`,
+		spoil: `
+try:
+    for _ in range(5): receive(same_)
+except OSError: pass
+`,
+	}, {
 		name: "System V shared memory, semaphores and message queues",
 		setup: `
 libc.shmat.restype = ctypes.c_void_p; libc.shmat.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]; libc.shmdt.argtypes = [ctypes.c_void_p]

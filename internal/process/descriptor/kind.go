@@ -39,6 +39,7 @@ type insideKind interface {
 var kinds = []kind{
 	procFile{}, // before pathOnly: places in /proc are opened by processes
 	pathOnly{},
+	messageQueue{},
 	regular{},
 	directory{},
 	session{},

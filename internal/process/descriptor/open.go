@@ -22,6 +22,10 @@ type Target struct {
 	// Ended makes a pidfd of a process of the incarnation that has ended and
 	// was reaped. It is the caller's.
 	Ended func() (pidfd int, err error)
+	// Queue makes an empty message queue in the incarnation, which has the file's name
+	// unless that is deleted. The descriptor is for reading, writing and not waiting, and
+	// the caller's.
+	Queue func(f *image.File) (fd int, err error)
 }
 
 // errLate is the error of opening a late kind here.

@@ -40,6 +40,8 @@ const (
 	PIDFD     FileKind = "pidfd"
 	Sockets   FileKind = "socket" // of the families that Socket.Domain may have
 	Inotify   FileKind = "inotify"
+	// MessageQueues are those of POSIX (mq_overview(7)).
+	MessageQueues FileKind = "message-queue"
 )
 
 // File is an open file description. Which of the fields below mean something
@@ -94,12 +96,27 @@ type File struct {
 	Seals int
 	// PID is whom a pidfd refers to; 0 if it has ended and was reaped.
 	PID int
+	// Queue is a message queue's, with messages in the first file of an object alone.
+	Queue *POSIXQueue
 	// Marks are an inotify instance's watches.
 	Marks []Mark
 	// Locks belong to the description: flock(2), F_OFD_SETLK, F_SETLEASE.
 	Locks []Lock
 	// Owner is who gets signals of the description (F_SETOWN, F_SETSIG).
 	OwnerType, Owner, OwnerSignal int
+}
+
+// POSIXQueue is a POSIX message queue: how many messages of which size it may hold,
+// and what it does, in the order in which they are received.
+type POSIXQueue struct {
+	MaxMessages, MessageSize int64
+	Messages                 []QueuedMessage
+}
+
+// QueuedMessage is one message.
+type QueuedMessage struct {
+	Priority uint32
+	Text     []byte
 }
 
 // Watch is one entry of an epoll's interest list.
