@@ -265,6 +265,18 @@ call(libc.mprotect, hidden, 8 * P, 3)
 `,
 		},
 		{
+			name: "memory that may not be written and executed",
+			setup: `
+def denied(prot): return libc.mmap(None, 4096, prot, 0x22, -1, 0) == (1 << 64) - 1 and ctypes.get_errno() == errno.EACCES
+same(denied(7), False)
+call(libc.prctl, 65, 1, 0, 0, 0)
+data = ctypes.create_string_buffer(b'kept', 100000)
+`,
+			peek:  `same((libc.prctl(66, 0, 0, 0, 0), denied(7), denied(5), data.value), (1, True, False, b'kept'))`,
+			check: `same(subprocess.run([sys.executable, '-c', 'print(6 * 7)'], stdout=subprocess.PIPE).stdout, b'42\n')`,
+			spoil: `data.value = b'spoilt'`,
+		},
+		{
 			name: "what a program is",
 			setup: `
 text = lambda n: open('/proc/self/' + n, 'rb').read()

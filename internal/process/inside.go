@@ -78,8 +78,27 @@ func (l *Live) mapArea(p *liveProcess) error {
 	}
 	_, err := lead.Syscall(p.syscall, unix.SYS_MMAP, tracee.StubStart, insideEnd-tracee.StubStart,
 		unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE, ^uint64(0), 0)
+	if errors.Is(err, unix.EACCES) { // memory that is both is denied to it (PR_SET_MDWE)
+		return l.mapApart(p)
+	}
 	if err != nil {
 		return l.injectError(p, err)
+	}
+	return nil
+}
+
+// mapApart maps the area of a process that may have no memory to both write and
+// execute: the loop's code apart from the rest.
+func (l *Live) mapApart(p *liveProcess) error {
+	const flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_FIXED_NOREPLACE | unix.MAP_NORESERVE
+	lead := p.threads[0].tracee
+	_, err := lead.Syscall(p.syscall, unix.SYS_MMAP, tracee.StubStart, insideLeader-tracee.StubStart, unix.PROT_READ|unix.PROT_EXEC, flags, ^uint64(0), 0)
+	if err != nil {
+		return l.injectError(p, err)
+	}
+	_, err = lead.Syscall(p.syscall, unix.SYS_MMAP, insideLeader, insideEnd-insideLeader, unix.PROT_READ|unix.PROT_WRITE, flags, ^uint64(0), 0)
+	if err != nil {
+		return errors.Join(l.injectError(p, err), l.leave(p))
 	}
 	return nil
 }
@@ -88,7 +107,11 @@ func (l *Live) mapArea(p *liveProcess) error {
 // also starts write tracking.
 func (l *Live) enter(p *liveProcess) error {
 	lead := p.threads[0].tracee
-	if err := procmem.Write(p.via, tracee.StubStart, tracee.LoopCode()); err != nil {
+	err := procmem.Write(p.via, tracee.StubStart, tracee.LoopCode())
+	if errors.Is(err, unix.EFAULT) { // it is mapped apart
+		err = procmem.Force(p.via, tracee.StubStart, tracee.LoopCode())
+	}
+	if err != nil {
 		return l.injectError(p, err)
 	}
 	for _, t := range p.threads {

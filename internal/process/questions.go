@@ -15,6 +15,7 @@ const (
 	maxGroups     = 1000
 	lastSignal    = 64
 	prGetTIDAddr  = 40 // PR_GET_TID_ADDRESS
+	prGetMDWE     = 66 // PR_GET_MDWE (Linux 6.3)
 	ambientIsSet  = 1  // PR_CAP_AMBIENT_IS_SET
 	capVersion3   = 0x20080522
 	itimers       = 3
@@ -32,6 +33,7 @@ type questions struct {
 	actions, timers, subreaper                           *tracee.Output // of the process, asked of its leader
 	umask, dumpable, personality, programBreak           tracee.Ref
 	noHugePages                                          tracee.Ref
+	writeExec                                            tracee.Ref
 	modes                                                askedModes
 }
 
@@ -94,6 +96,7 @@ func (q *questions) askProcess() {
 	b.Call(unix.SYS_PRCTL, unix.PR_GET_CHILD_SUBREAPER, q.subreaper, 0, 0, 0)
 	q.noHugePages = b.Try(unix.SYS_PRCTL, unix.PR_GET_THP_DISABLE, 0, 0, 0, 0)
 	q.personality = b.Call(unix.SYS_PERSONALITY, 0xffffffff)
+	q.writeExec = b.Try(unix.SYS_PRCTL, prGetMDWE, 0, 0, 0, 0)
 	q.programBreak = b.Call(unix.SYS_BRK, 0)
 }
 
@@ -159,6 +162,7 @@ func (q *questions) answerProcess(p *liveProcess) {
 	m.Umask = uint32(b.Value(q.umask))
 	m.Dumpable = b.Value(q.dumpable)
 	m.Subreaper = u32(q.subreaper.Bytes(), 0) != 0
+	m.WriteExec = max(b.Value(q.writeExec), 0)
 	m.NoHugePages = b.Value(q.noHugePages) == 1
 	m.Personality = uint32(b.Value(q.personality))
 	p.stat.mm.Brk = uint64(b.Value(q.programBreak))

@@ -119,6 +119,10 @@ func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
 		if err != nil {
 			return err
 		}
+		if p.WriteExec != 0 {
+			const prSetMDWE = 65
+			b.Call(unix.SYS_PRCTL, prSetMDWE, p.WriteExec, 0, 0, 0)
+		}
 		for w, t := range p.Timers {
 			if t.Value != (unix.Timeval{}) {
 				v := b.PutWords(uint64(t.Interval.Sec), uint64(t.Interval.Usec), uint64(t.Value.Sec), uint64(t.Value.Usec))

@@ -70,6 +70,7 @@ type Process struct {
 	Dumpable    int
 	Subreaper   bool
 	NoHugePages bool // PR_SET_THP_DISABLE
+	WriteExec   int  // PR_SET_MDWE: what is denied of memory to write and execute
 	OOMScoreAdj int
 	// Terminal is the index of the controlling terminal in Tree.Terminals, or
 	// -1.
