@@ -262,8 +262,8 @@ func hostProcesses(t *testing.T, arg string) (pids []int) {
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	check(t, err)
 	for _, n := range names {
-		m, err := os.ReadFile(filepath.Join(filepath.Dir(n), "cgroup"))
-		if err != nil || !strings.Contains(string(m), fmt.Sprintf("/enginetest%d-", os.Getpid())) {
+		m, err := os.ReadFile(filepath.Join(filepath.Dir(n), "uid_map"))
+		if err != nil || !strings.Contains(string(m), fmt.Sprint(uint32(idBase))) {
 			continue // of others, whose memory may be locked for long
 		}
 		b, err := os.ReadFile(n)
