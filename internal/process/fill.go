@@ -41,6 +41,7 @@ func (r *restore) fill(n *newProcess) error {
 		}
 		if isSegment(v) {
 			attach(b, n.image.Memory.VMAs, v)
+			memory.Settle(b, v)
 			continue
 		}
 		fd, err := r.mapShared(b, n, v)
@@ -50,6 +51,7 @@ func (r *restore) fill(n *newProcess) error {
 		if fd >= 0 {
 			send = append(send, fd)
 		}
+		memory.Settle(b, v)
 	}
 	if _, err := room(); err != nil {
 		return err
@@ -86,7 +88,7 @@ func (r *restore) mapShared(b *tracee.Batch, n *newProcess, v *image.VMA) (int, 
 		return own, nil
 	}
 	mode := unix.O_RDONLY
-	if v.Prot&unix.PROT_WRITE != 0 {
+	if v.Prot&unix.PROT_WRITE != 0 || v.Advice&image.MayWrite != 0 {
 		mode = unix.O_RDWR
 	}
 	fd := b.Call(unix.SYS_OPEN, v.Path, mode|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)

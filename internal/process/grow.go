@@ -220,7 +220,7 @@ func (c *cloning) child(p *image.Process, needs []int) error {
 		m.held[pid] = true
 	}
 	a := tracee.CloneArgs{ExitSignal: exitSignal(p), SetTID: []int32{int32(p.PID)}}
-	if p.Parent != c.n.image.PID && c.n.image.State != image.Zombie { // PID 1 has adopted it
+	if p.Parent != c.n.image.PID && (c.n.image.State != image.Zombie || p.Parent > 1) { // PID 1 or a subreaper has adopted it
 		a.Flags, a.ExitSignal = unix.CLONE_PARENT, 0
 	}
 	c.batch.Clone3(a)

@@ -55,7 +55,7 @@ func wayOf(p *image.Process, byPID map[int]*image.Process) how {
 	switch {
 	case leader == nil:
 		return byPassing
-	case leader.Parent == p.Parent && leader.State != image.Zombie:
+	case leader.Parent == p.Parent: // also one that has ended, but was not waited for: it clones before it ends
 		return bySibling
 	case parent.Session == parent.PID && parent.Parent > 1 && byPID[parent.Parent] != nil && byPID[parent.Parent].Session == p.Session:
 		return early

@@ -130,6 +130,11 @@ func (r *restore) makeThreads(n *newProcess) error {
 	if p.NoHugePages {
 		b.Call(unix.SYS_PRCTL, unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 	}
+	for command := uint32(1); command != 0 && command <= p.Membarrier; command <<= 1 {
+		if p.Membarrier&command != 0 {
+			b.Call(unix.SYS_MEMBARRIER, command, 0, 0)
+		}
+	}
 	b.Call(unix.SYS_PERSONALITY, p.Personality)
 	if p.Subreaper {
 		b.Call(unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

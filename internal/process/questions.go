@@ -21,6 +21,8 @@ const (
 	itimers       = 3
 	itimerSize    = 32
 	sigactionSize = 32
+	// MEMBARRIER_CMD_GET_REGISTRATIONS of linux/membarrier.h.
+	membarrierRegistrations = 1 << 9
 )
 
 // questions are what one thread is asked, made once and used at each stop.
@@ -32,7 +34,7 @@ type questions struct {
 	bounding, ambient                                    [unix.CAP_LAST_CAP + 1]tracee.Ref
 	actions, timers, subreaper                           *tracee.Output // of the process, asked of its leader
 	umask, dumpable, personality, programBreak           tracee.Ref
-	noHugePages                                          tracee.Ref
+	noHugePages, membarrier                              tracee.Ref
 	writeExec                                            tracee.Ref
 	modes                                                askedModes
 }
@@ -95,6 +97,7 @@ func (q *questions) askProcess() {
 	q.subreaper = b.Output(8)
 	b.Call(unix.SYS_PRCTL, unix.PR_GET_CHILD_SUBREAPER, q.subreaper, 0, 0, 0)
 	q.noHugePages = b.Try(unix.SYS_PRCTL, unix.PR_GET_THP_DISABLE, 0, 0, 0, 0)
+	q.membarrier = b.Try(unix.SYS_MEMBARRIER, membarrierRegistrations, 0, 0)
 	q.personality = b.Call(unix.SYS_PERSONALITY, 0xffffffff)
 	q.writeExec = b.Try(unix.SYS_PRCTL, prGetMDWE, 0, 0, 0, 0)
 	q.programBreak = b.Call(unix.SYS_BRK, 0)
@@ -164,6 +167,9 @@ func (q *questions) answerProcess(p *liveProcess) {
 	m.Subreaper = u32(q.subreaper.Bytes(), 0) != 0
 	m.WriteExec = max(b.Value(q.writeExec), 0)
 	m.NoHugePages = b.Value(q.noHugePages) == 1
+	if v, err := b.Result(q.membarrier); err == nil { // Linux 6.3
+		m.Membarrier = uint32(v)
+	}
 	m.Personality = uint32(b.Value(q.personality))
 	p.stat.mm.Brk = uint64(b.Value(q.programBreak))
 }

@@ -33,6 +33,11 @@ func setSched(tid int, m *image.Sched) error {
 	if a == (sched.Attr{}) {
 		return nil
 	}
+	if a.Policy == unix.SCHED_IDLE && a.Nice != 0 { // which keeps a nice value, and takes none
+		if e := sched.Set(tid, sched.Attr{Policy: sched.Other, Nice: a.Nice}); e != 0 {
+			return e
+		}
+	}
 	e := sched.Set(tid, a)
 	if e == unix.EPERM && a.Priority > 0 {
 		a.Policy, a.Priority = sched.Other, 0

@@ -346,7 +346,7 @@ func attach(b *tracee.Batch, vmas []image.VMA, v *image.VMA) {
 			continue
 		}
 		parts = append(parts, w)
-		if w.Prot&unix.PROT_WRITE != 0 {
+		if w.Prot&unix.PROT_WRITE != 0 || w.Advice&image.MayWrite != 0 {
 			flags &^= readOnly
 		}
 		if w.Prot&unix.PROT_EXEC != 0 {

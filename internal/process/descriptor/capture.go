@@ -209,18 +209,19 @@ func (c *Capturer) owner(d *description) error {
 	if err != nil {
 		return fmt.Errorf("owner of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
 	}
-	if o.pid == 0 {
-		return nil
-	}
 	sig, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETSIG, 0)
 	if err != nil {
 		return fmt.Errorf("signal of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
+	}
+	d.file.OwnerSignal = sig
+	if o.pid == 0 {
+		return nil
 	}
 	inside := c.insidePID(int(o.pid), o.kind == ownerGroup)
 	if inside == 0 { // it has ended, and its number may be another's by then
 		return nil
 	}
-	d.file.OwnerType, d.file.Owner, d.file.OwnerSignal = int(o.kind), inside, sig
+	d.file.OwnerType, d.file.Owner = int(o.kind), inside
 	return nil
 }
 

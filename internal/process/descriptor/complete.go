@@ -140,14 +140,17 @@ func (w *completion) receive(fd int, f func(got tracee.Ref)) {
 // owner sets who gets a description's signals. The kernel notes the rights of
 // the caller, so the process does it itself.
 func (w *completion) owner(d image.Descriptor, f *image.File) {
-	if f.Owner == 0 || w.owned[d.File] {
+	if f.Owner == 0 && f.OwnerSignal == 0 || w.owned[d.File] {
 		return
 	}
 	w.owned[d.File] = true
-	p := binary.LittleEndian.AppendUint32(nil, uint32(f.OwnerType))
-	at := w.Batch.Put(binary.LittleEndian.AppendUint32(p, uint32(f.Owner)))
-	w.Batch.Call(unix.SYS_FCNTL, d.Number, unix.F_SETOWN_EX, at)
 	if f.OwnerSignal != 0 {
 		w.Batch.Call(unix.SYS_FCNTL, d.Number, unix.F_SETSIG, f.OwnerSignal)
 	}
+	if f.Owner == 0 {
+		return
+	}
+	p := binary.LittleEndian.AppendUint32(nil, uint32(f.OwnerType))
+	at := w.Batch.Put(binary.LittleEndian.AppendUint32(p, uint32(f.Owner)))
+	w.Batch.Call(unix.SYS_FCNTL, d.Number, unix.F_SETOWN_EX, at)
 }

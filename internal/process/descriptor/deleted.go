@@ -22,6 +22,9 @@ func (c *Capturer) examineDeleted(d *description) error {
 		return c.refuse(d, fmt.Sprintf("the file %s, which was unlinked there but has another name elsewhere,", d.file.Path),
 			"open it by the name it has")
 	}
+	if lease, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETLEASE, 0); err == nil && lease == unix.F_WRLCK {
+		return c.refuse(d, fmt.Sprintf("the deleted file %s with a write lease, which looking at it would break", d.file.Path), "let it give up the lease")
+	}
 	if !c.isFirst(d) {
 		return nil
 	}

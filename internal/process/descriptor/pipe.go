@@ -25,12 +25,49 @@ func (pipe) examine(c *Capturer, d *description) error {
 	if err := c.examinePipe(d); err != nil {
 		return err
 	}
+	if err := c.ownerOfPipe(d); err != nil {
+		return err
+	}
 	outside, err := c.endOutside(d)
 	if err != nil {
 		return err
 	}
 	if outside {
 		return c.refuse(d, "a pipe whose other end is outside of the sandbox", "close it")
+	}
+	return nil
+}
+
+// ownerOfPipe notes who may open a pipe again by /proc/self/fd (/dev/stdout), as
+// the sandbox numbers users and groups.
+func (c *Capturer) ownerOfPipe(d *description) error {
+	m, err := c.idsOf(d.proc)
+	if err != nil {
+		return err
+	}
+	d.file.UID, d.file.GID = uint32(m.users.in(int(d.stat.Uid))), uint32(m.groups.in(int(d.stat.Gid)))
+	return nil
+}
+
+// ownPipes gives pipes to their owners. Any process of the sandbox will do, by its
+// number on the host.
+func (o *Opened) ownPipes(host int) error {
+	var m *ids
+	done := map[int]bool{}
+	for i, f := range o.files {
+		if f.Kind != image.Pipe && f.Kind != image.Session || o.fd[i] < 0 || done[f.Object] {
+			continue
+		}
+		if m == nil {
+			var err error
+			if m, err = readIDs(host); err != nil {
+				return err
+			}
+		}
+		done[f.Object] = true
+		if err := unix.Fchown(o.fd[i], m.users.out(int(f.UID)), m.groups.out(int(f.GID))); err != nil {
+			return fmt.Errorf("give a pipe to its owner: %w", err)
+		}
 	}
 	return nil
 }

@@ -32,6 +32,9 @@ func (s session) claims(c *Capturer, d *description) bool {
 func (s session) examine(c *Capturer, d *description) error {
 	st, _ := s.stream(c, d)
 	d.file.Object, d.file.SessionID, d.file.Stream = c.object(d), st.SessionID, st.Number
+	if err := c.ownerOfPipe(d); err != nil {
+		return err
+	}
 	return c.examinePipe(d)
 }
 

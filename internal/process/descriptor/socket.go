@@ -187,14 +187,22 @@ func (c *Capturer) socketOf(inode uint32) int {
 	return -1
 }
 
-// refuseCarried refuses descriptors that are on their way in a socket, held by
-// nobody else, and could be made anew by a process alone.
+// refuseCarried refuses what cannot be put back into a socket's queue: what a
+// process alone can make anew, which is after the queues are filled; and an epoll
+// that no process has, whose list a process would fill.
 func (c *Capturer) refuseCarried(d *description) error {
-	if !d.carried {
+	if d.carried && len(d.file.Watches) > 0 {
+		return c.refuse(d, fmt.Sprintf("a file (%s) that is on its way in a socket and open nowhere else", d.kind.name()), "let its reader receive it")
+	}
+	if d.socket == nil {
 		return nil
 	}
-	if d.kind.late() || len(d.file.Watches) > 0 {
-		return c.refuse(d, fmt.Sprintf("a file (%s) that is on its way in a socket and open nowhere else", d.kind.name()), "let its reader receive it")
+	for i := range d.socket.Queue {
+		for _, f := range d.socket.Queue[i].Files {
+			if k := c.descriptions[f].kind; k.late() {
+				return c.refuse(d, fmt.Sprintf("a socket with a file (%s) on its way in it", k.name()), "let its reader receive that").Passing()
+			}
+		}
 	}
 	return nil
 }

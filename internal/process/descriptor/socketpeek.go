@@ -36,13 +36,18 @@ func (c *Capturer) peekQueue(index int, stream, shutdown bool) (out []image.Mess
 		return nil, nil
 	}
 	size := 1 << 16
-	if stream {
-		if size, err = unix.IoctlGetInt(d.fd, unix.TIOCINQ); err != nil {
+	failed := p[0].Revents&unix.POLLERR != 0
+	if stream || failed {
+		unread, err := unix.IoctlGetInt(d.fd, unix.TIOCINQ)
+		switch {
+		case err != nil:
 			return nil, fmt.Errorf("unread bytes: %w", err)
+		case unread == 0:
+			return nil, nil // a look would take the error
+		case !stream: // as it would before any message
+			return nil, c.refuse(d, "a socket with unread messages and an error that was not reported yet", "let it read them").Passing()
 		}
-		if size == 0 {
-			return nil, nil
-		}
+		size = unread
 	}
 	old, err := unix.GetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF)
 	if err != nil {
@@ -55,6 +60,9 @@ func (c *Capturer) peekQueue(index int, stream, shutdown bool) (out []image.Mess
 		}
 	}()
 	for off := 0; ; {
+		if stream && off >= size { // behind the last byte an error would be taken
+			return out, nil
+		}
 		some, n, err := k.next(off)
 		if err != nil || some == nil {
 			return out, err

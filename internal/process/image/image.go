@@ -71,6 +71,8 @@ type Process struct {
 	Subreaper   bool
 	NoHugePages bool // PR_SET_THP_DISABLE
 	WriteExec   int  // PR_SET_MDWE: what is denied of memory to write and execute
+	// Membarrier are the commands of membarrier(2) by which it has registered.
+	Membarrier  uint32
 	OOMScoreAdj int
 	// Terminal is the index of the controlling terminal in Tree.Terminals, or
 	// -1.

@@ -66,6 +66,17 @@ const (
 	Droppable
 	// Keyed memory is behind a protection key of its own (pkeys(7)); it is refused.
 	Keyed
+	// LockedOnFault memory is locked where it has pages (mlock2(2)); it is
+	// Locked, too.
+	LockedOnFault
+	Sequential
+	Random
+	// MayWrite is of a shared mapping whose file was opened for writing, so that
+	// mprotect(2) may make it writable.
+	MayWrite
+	// GrowsDown is a mapping that grows like a stack (MAP_GROWSDOWN).
+	GrowsDown
+	Mergeable
 )
 
 // Len is the mapping's length in bytes.

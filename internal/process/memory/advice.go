@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
 )
 
 // Prepare reads the advice on mappings, which /proc/PID/smaps alone tells, at
@@ -53,6 +54,7 @@ var (
 	flags   = map[string]image.Advice{
 		"wf": image.WipeOnFork, "dd": image.DontDump, "dc": image.DontFork, "lo": image.Locked,
 		"hg": image.HugePage, "nh": image.NoHugePage, "dp": image.Droppable,
+		"lf": image.LockedOnFault, "sr": image.Sequential, "rr": image.Random, "sh": image.MayWrite, "gd": image.GrowsDown, "mg": image.Mergeable,
 	}
 )
 
@@ -84,12 +86,50 @@ func parseAdvice(text []byte) (map[uint64]image.Advice, error) {
 		for _, f := range bytes.Fields(line[len(vmFlags):]) {
 			a |= flags[string(f)]
 		}
-		if a&image.Locked != 0 && now.Prot&(unix.PROT_READ|unix.PROT_WRITE) == 0 {
-			a &^= image.Locked // nothing of it can be in memory
-		}
 		if a != 0 {
 			out[now.Start] |= a
 		}
 	}
 	return out, nil
+}
+
+// Settle queues what a mapping is told in the restored process itself, when it
+// stands where it belongs: what fork does not keep. A shared mapping, which is
+// mapped anew, is told all of it.
+func Settle(b *tracee.Batch, v *image.VMA) {
+	if v.Shared {
+		for _, a := range lasting {
+			if v.Advice&a.bit != 0 {
+				b.Call(unix.SYS_MADVISE, v.Start, v.Len(), a.on)
+			}
+		}
+	}
+	if v.Advice&image.Mergeable != 0 { // not of the zygote's own pages; another kernel may have no KSM
+		b.Try(unix.SYS_MADVISE, v.Start, v.Len(), unix.MADV_MERGEABLE)
+	}
+	if v.Advice&image.DontFork != 0 {
+		b.Call(unix.SYS_MADVISE, v.Start, v.Len(), unix.MADV_DONTFORK)
+	}
+	if v.Advice&image.Locked != 0 {
+		b.Call(unix.SYS_MLOCK2, v.Start, v.Len(), unix.MLOCK_ONFAULT)
+		if v.Advice&image.LockedOnFault == 0 {
+			// It locks all the same where there is nothing to bring into memory:
+			// that nobody may access, guard pages, what is behind a file's end.
+			b.Try(unix.SYS_MLOCK, v.Start, v.Len())
+		}
+	}
+}
+
+// lasting is the advice that a fork keeps, with the calls that give it and take
+// it back; 0 if none does.
+var lasting = []struct {
+	bit     image.Advice
+	on, off int
+}{
+	{image.WipeOnFork, unix.MADV_WIPEONFORK, unix.MADV_KEEPONFORK},
+	{image.DontDump, unix.MADV_DONTDUMP, unix.MADV_DODUMP},
+	{image.HugePage, unix.MADV_HUGEPAGE, 0},
+	{image.NoHugePage, unix.MADV_NOHUGEPAGE, 0},
+	{image.Sequential, unix.MADV_SEQUENTIAL, unix.MADV_NORMAL},
+	{image.Random, unix.MADV_RANDOM, unix.MADV_NORMAL},
 }

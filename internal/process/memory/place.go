@@ -120,11 +120,8 @@ func (z *Zygote) Place(room Room, p *image.Process, held map[int]bool) error {
 		if err != nil {
 			return err
 		}
-		if v.Advice&image.DontFork != 0 {
-			b.Call(unix.SYS_MADVISE, v.Start, v.Len(), unix.MADV_DONTFORK)
-		}
-		if v.Advice&image.Locked != 0 {
-			b.Call(unix.SYS_MLOCK, v.Start, v.Len())
+		if !v.Shared { // those are not there yet
+			Settle(b, v)
 		}
 		if v.Kind == image.VDSO {
 			b.Call(unix.SYS_MREMAP, at, v.Len(), v.Len(), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, v.Start)

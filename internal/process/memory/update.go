@@ -348,11 +348,17 @@ func (u *update) add(pid int, v *image.VMA, start, end uint64) error {
 				return err
 			}
 		}
-		return u.mapFile(fd, to, end-start, v.Prot, flags, v.Offset+start-v.Start)
+		if err := u.mapFile(fd, to, end-start, v.Prot, flags, v.Offset+start-v.Start); err != nil {
+			return err
+		}
+		return u.advise(to, end-start, 0, v.Advice)
 	case image.Stack:
 		return u.call(unix.SYS_MMAP, to, end-start, v.Prot, flags|unix.MAP_ANONYMOUS|unix.MAP_GROWSDOWN, -1, 0)
 	}
 	flags |= unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
+	if v.Advice&image.GrowsDown != 0 {
+		flags |= unix.MAP_GROWSDOWN
+	}
 	if v.Advice&image.Droppable != 0 {
 		const mapDroppable = 0x08
 		flags = flags&^unix.MAP_TYPE | mapDroppable
@@ -366,15 +372,7 @@ func (u *update) add(pid int, v *image.VMA, start, end uint64) error {
 // advise gives a mapping the advice that survives the zygote's forks. A fork
 // wipes memory that is to be wiped, so that a restored process finds it zero.
 func (u *update) advise(at, size uint64, old, now image.Advice) error {
-	for _, a := range []struct {
-		bit     image.Advice
-		on, off int
-	}{
-		{image.WipeOnFork, unix.MADV_WIPEONFORK, unix.MADV_KEEPONFORK},
-		{image.DontDump, unix.MADV_DONTDUMP, unix.MADV_DODUMP},
-		{image.HugePage, unix.MADV_HUGEPAGE, 0},
-		{image.NoHugePage, unix.MADV_NOHUGEPAGE, 0},
-	} {
+	for _, a := range lasting {
 		what := a.on
 		switch {
 		case (old^now)&a.bit == 0 || now&image.Droppable != 0:
@@ -382,8 +380,8 @@ func (u *update) advise(at, size uint64, old, now image.Advice) error {
 		case now&a.bit == 0:
 			what = a.off
 		}
-		if what == 0 {
-			continue // there is no call that takes it back
+		if what == 0 || what == unix.MADV_NORMAL && now&(image.Sequential|image.Random) != 0 {
+			continue // no call takes it back, or another one replaces it
 		}
 		if err := u.call(unix.SYS_MADVISE, at, size, what); err != nil {
 			return err

@@ -1,0 +1,240 @@
+#include "fuzzed.h"
+#include <arpa/inet.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+static char data[1 << 14];
+
+static void option(int fd) {
+	int v = pick(2), domain = 0, type = 0;
+	socklen_t k = sizeof domain;
+	getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &k), getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &k);
+	struct timeval t = {pick(1000), pick(1000000)};
+	struct linger l = {pick(2), pick(100)};
+	/* The rest has no meaning, and is not kept. */
+	switch (domain == AF_UNIX ? ONE_OF(0, 1, 2, 3, 4, 7, 10) : type == SOCK_DGRAM ? ONE_OF(0, 1, 2, 3, 6, 7, 9) : pick(12)) {
+	case 0: v = 4096 + pick(100000); setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &v, sizeof v); break;
+	case 1: v = 4096 + pick(100000); setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &v, sizeof v); break;
+	case 2: setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t); break;
+	case 3: setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t); break;
+	case 4: setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &v, sizeof v); break;
+	case 5: setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &v, sizeof v); break;
+	case 6: setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &v, sizeof v); break;
+	case 7: if (domain == AF_UNIX || type == SOCK_DGRAM) setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &v, sizeof v); break;
+	case 8: if (type == SOCK_STREAM) setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l); break;
+	case 9: v = pick(7); setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &v, sizeof v); break;
+	case 10: v = 1 + pick(1000); setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof v); break;
+	case 11: setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &v, sizeof v); break;
+	}
+}
+
+static void options(int fd) {
+	while (chance(40)) option(fd);
+}
+
+/* may_pass leaves out what may not be on its way at a checkpoint. */
+static bool may_pass(int fd) {
+	char path[32], link[256];
+	snprintf(path, sizeof path, "self/fd/%d", fd);
+	ssize_t n = readlinkat(proc_fd, path, link, sizeof link - 1);
+	link[n > 0 ? n : 0] = 0;
+	return strncmp(link, "/proc", 5) && !strstr(link, "inotify") && !strstr(link, "pidfd") && !strstr(link, "eventpoll");
+}
+
+/* send_some queues messages, some with descriptors. */
+static void send_some(int fd, bool pass) {
+	for (unsigned n = pick(4); n; n--) {
+		size_t k = 1 + pick(3000);
+		fill(data, k);
+		struct iovec v = {data, k};
+		union { struct cmsghdr h; char space[CMSG_SPACE(3 * sizeof(int))]; } control;
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+		if (pass && chance(30)) {
+			int fds[3], count = 0;
+			for (unsigned i = 1 + pick(3); i; i--) {
+				int f = some_fd();
+				if (f >= 0 && may_pass(f)) fds[count++] = f;
+			}
+			if (count) {
+				m.msg_control = &control;
+				m.msg_controllen = CMSG_SPACE(count * sizeof(int));
+				memset(&control, 0, sizeof control);
+				struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+				c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(count * sizeof(int));
+				memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+			}
+		}
+		sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	}
+}
+
+static void pair(void) {
+	int s[2];
+	int type = ONE_OF(SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET);
+	if (socketpair(AF_UNIX, type | ONE_OF(0, SOCK_NONBLOCK), 0, s)) die("socketpair");
+	options(s[0]), options(s[1]);
+	send_some(s[0], true), send_some(s[1], true);
+	if (chance(25)) shutdown(s[0], ONE_OF(SHUT_RD, SHUT_WR, SHUT_RDWR));
+	if (chance(20) && type == SOCK_STREAM) close(s[1]), s[1] = -1;
+	done("pair(%d) ", type);
+	place(s[0]), place(s[1]);
+}
+
+/* a name for a unix socket: of a file, abstract, or chosen by the kernel. */
+static socklen_t unix_name(struct sockaddr_un *a) {
+	memset(a, 0, sizeof *a);
+	a->sun_family = AF_UNIX;
+	switch (pick(3)) {
+	case 0: return sizeof(sa_family_t);
+	case 1: return offsetof(struct sockaddr_un, sun_path) + 1 + snprintf(a->sun_path + 1, 100, "%d-%s", getpid(), file_name("abstract"));
+	}
+	snprintf(a->sun_path, sizeof a->sun_path, "%s/%s", dir_path, file_name("socket"));
+	return sizeof *a;
+}
+
+static void named(void) {
+	int type = ONE_OF(SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET);
+	int s = socket(AF_UNIX, type | SOCK_NONBLOCK, 0);
+	struct sockaddr_un a;
+	socklen_t len = unix_name(&a);
+	if (s < 0 || bind(s, (void *)&a, len)) die("bind a unix socket");
+	options(s);
+	struct sockaddr_un bound = a;
+	if (len == sizeof(sa_family_t)) {
+		len = sizeof bound;
+		getsockname(s, (void *)&bound, &len);
+	}
+	done("named(%d) ", type);
+	if (type == SOCK_DGRAM) {
+		for (unsigned n = pick(3); n; n--) {
+			int c = socket(AF_UNIX, type | SOCK_NONBLOCK, 0);
+			if (chance(50)) {
+				struct sockaddr_un own;
+				bind(c, (void *)&own, unix_name(&own));
+			}
+			if (!connect(c, (void *)&bound, len)) send_some(c, true);
+			place(c);
+		}
+		place(s);
+		return;
+	}
+	if (listen(s, pick(5))) die("listen");
+	for (unsigned n = pick(4); n; n--) {
+		int c = socket(AF_UNIX, type | SOCK_NONBLOCK, 0);
+		options(c);
+		if (connect(c, (void *)&bound, len)) {
+			close(c);
+			continue;
+		}
+		place(c);
+	}
+	for (unsigned n = pick(4); n; n--) {
+		int c = accept4(s, NULL, NULL, ONE_OF(0, SOCK_NONBLOCK));
+		if (c < 0) break;
+		send_some(c, true);
+		if (chance(20)) shutdown(c, ONE_OF(SHUT_RD, SHUT_WR, SHUT_RDWR));
+		place(c);
+	}
+	place(s);
+}
+
+/* internet gives an address of the loopback interface. */
+static socklen_t internet(struct sockaddr_storage *a, int family) {
+	memset(a, 0, sizeof *a);
+	a->ss_family = family;
+	if (family == AF_INET) {
+		((struct sockaddr_in *)a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		return sizeof(struct sockaddr_in);
+	}
+	((struct sockaddr_in6 *)a)->sin6_addr = in6addr_loopback;
+	return sizeof(struct sockaddr_in6);
+}
+
+static void internet_option(int fd, int family, int type) {
+	int v = pick(2);
+	switch (pick(6)) {
+	case 0: if (type == SOCK_STREAM) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &v, sizeof v); break;
+	case 1: v = 1 + pick(1000); if (type == SOCK_STREAM) setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &v, sizeof v); break;
+	case 2: v = 1 + pick(60000); if (type == SOCK_STREAM) setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &v, sizeof v); break;
+	case 3: v = 1 + pick(255); if (family == AF_INET) setsockopt(fd, IPPROTO_IP, IP_TTL, &v, sizeof v); break;
+	case 4: if (type == SOCK_DGRAM) setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &v, sizeof v); break;
+	case 5: if (family == AF_INET6 && type == SOCK_DGRAM) setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &v, sizeof v); break;
+	}
+}
+
+static void tcp(void) {
+	int family = ONE_OF(AF_INET, AF_INET6);
+	struct sockaddr_storage a;
+	socklen_t len = internet(&a, family);
+	int s = socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	options(s), internet_option(s, family, SOCK_STREAM);
+	if (s < 0 || bind(s, (void *)&a, len)) die("bind a TCP socket");
+	done("tcp ");
+	if (chance(20)) {
+		place(s);
+		return;
+	}
+	if (listen(s, 2 + pick(8))) die("listen");
+	len = sizeof a;
+	getsockname(s, (void *)&a, &len);
+	unsigned waiting = pick(3); /* the last ones are not accepted, and so send nothing */
+	for (unsigned n = waiting + pick(3); n; n--) {
+		int c = socket(family, SOCK_STREAM, 0);
+		options(c), internet_option(c, family, SOCK_STREAM);
+		if (connect(c, (void *)&a, len)) die("connect");
+		fcntl(c, F_SETFL, O_NONBLOCK);
+		if (n > waiting) {
+			int t = accept4(s, NULL, NULL, SOCK_NONBLOCK);
+			if (t >= 0) {
+				options(t), internet_option(t, family, SOCK_STREAM);
+				send_some(c, false), send_some(t, false);
+				if (chance(20)) shutdown(t, SHUT_WR);
+				if (chance(20)) shutdown(c, SHUT_WR);
+				place(t);
+			}
+		}
+		place(c);
+	}
+	place(s); /* closed, it would reset those that wait: docs/limits.md */
+}
+
+static void udp(void) {
+	int family = ONE_OF(AF_INET, AF_INET6);
+	struct sockaddr_storage a;
+	socklen_t len = internet(&a, family);
+	int s = socket(family, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+	options(s), internet_option(s, family, SOCK_DGRAM);
+	if (s < 0 || bind(s, (void *)&a, len)) die("bind a UDP socket");
+	len = sizeof a;
+	getsockname(s, (void *)&a, &len);
+	for (unsigned n = pick(3); n; n--) {
+		int c = socket(family, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+		internet_option(c, family, SOCK_DGRAM);
+		if (!connect(c, (void *)&a, len)) send_some(c, false);
+		place(c);
+	}
+	done("udp ");
+	place(s);
+}
+
+static void plain(void) {
+	done("plain ");
+	switch (pick(3)) {
+	case 0: place(socket(AF_UNIX, ONE_OF(SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET), 0)); break;
+	case 1: place(socket(ONE_OF(AF_INET, AF_INET6), ONE_OF(SOCK_STREAM, SOCK_DGRAM), 0)); break;
+	case 2: {
+		int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+		struct sockaddr_nl a = {.nl_family = AF_NETLINK, .nl_groups = pick(4)};
+		if (chance(50)) bind(fd, (void *)&a, sizeof a);
+		place(fd);
+	}
+	}
+}
+
+void socket_step(void) {
+	static void (*const kinds[])(void) = {pair, pair, pair, named, named, tcp, tcp, udp, plain};
+	kinds[pick(sizeof kinds / sizeof *kinds)]();
+}

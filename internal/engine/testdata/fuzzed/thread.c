@@ -1,0 +1,152 @@
+#include "fuzzed.h"
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/prctl.h>
+
+/* Each thread waits in a call of another kind. The main thread asks it by what
+ * that call waits for, and waits for a byte in the pipe back. */
+enum { IN_READ, IN_POLL, IN_PPOLL, IN_EPOLL, IN_EPOLL_PWAIT, IN_SELECT, IN_RECV, IN_FUTEX, IN_SIGSUSPEND, IN_SIGTIMEDWAIT, WAYS };
+static const char *const ways[WAYS] = {"read", "poll", "ppoll", "epoll", "epoll_pwait", "select", "recv", "futex", "sigsuspend", "sigtimedwait"};
+
+static struct thread {
+	uint64_t rng;
+	int way, tid;
+	int go[2], back[2]; /* pairs of sockets: [0] is the thread's */
+	int ep;
+	uint32_t word;
+	bool drain;
+	char *stack; /* of the library's making */
+	size_t stack_size;
+} threads[6];
+static int count;
+static pid_t owner;
+
+/* WAKE is blocked in all threads that wait for it, but for the waiting. */
+#define WAKE SIGUSR2
+static volatile int woken;
+static void wake(int sig) { (void)sig; woken++; }
+
+static void await(struct thread *t) {
+	struct pollfd p = {t->go[0], POLLIN, 0};
+	struct epoll_event e;
+	struct timespec long_time = {100000, 0};
+	sigset_t now, without;
+	fd_set set;
+	char c;
+	pthread_sigmask(SIG_BLOCK, NULL, &now);
+	without = now;
+	sigdelset(&without, WAKE);
+	uint32_t was = __atomic_load_n(&t->word, __ATOMIC_SEQ_CST);
+	switch (t->way) {
+	case IN_READ:
+		while (read(t->go[0], &c, 1) != 1);
+		return;
+	case IN_RECV:
+		while (recv(t->go[0], &c, 1, MSG_WAITALL) != 1);
+		return;
+	case IN_POLL: while (poll(&p, 1, -1) != 1); break;
+	case IN_PPOLL: while (ppoll(&p, 1, &long_time, &without) != 1); break;
+	case IN_EPOLL: while (epoll_wait(t->ep, &e, 1, -1) != 1); break;
+	case IN_EPOLL_PWAIT: while (epoll_pwait(t->ep, &e, 1, 100000000, &without) != 1); break;
+	case IN_SELECT:
+		do {
+			FD_ZERO(&set);
+			FD_SET(t->go[0], &set);
+		} while (select(t->go[0] + 1, &set, NULL, NULL, NULL) != 1);
+		break;
+	case IN_FUTEX:
+		while (__atomic_load_n(&t->word, __ATOMIC_SEQ_CST) == was)
+			syscall(SYS_futex, &t->word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, was, NULL, NULL, 0x10001);
+		break;
+	case IN_SIGSUSPEND:
+		for (int before = woken; woken == before;) sigsuspend(&without);
+		break;
+	case IN_SIGTIMEDWAIT:
+		sigemptyset(&without), sigaddset(&without, WAKE);
+		while (sigtimedwait(&without, NULL, &long_time) != WAKE);
+		break;
+	}
+	while (read(t->go[0], &c, 1) != 1); /* what was asked */
+}
+
+static void *run(void *arg) {
+	struct thread *t = arg;
+	sigset_t w;
+	sigemptyset(&w), sigaddset(&w, WAKE);
+	pthread_sigmask(SIG_BLOCK, &w, NULL);
+	rng = t->rng; /* the starter waits */
+	own_thread_steps();
+	t->rng = rng;
+	t->tid = gettid();
+	pthread_attr_t attr;
+	void *stack;
+	if (pthread_getattr_np(pthread_self(), &attr) || pthread_attr_getstack(&attr, &stack, &t->stack_size)) die("stack of a thread");
+	t->stack = stack;
+	for (;;) {
+		if (write(t->back[0], "", 1) != 1) die("answer of a thread");
+		await(t);
+		tell_thread(t->drain); /* the main thread waits: the text is ours */
+	}
+	return NULL;
+}
+
+static void answered(struct thread *t) {
+	char c;
+	while (read(t->back[1], &c, 1) != 1)
+		if (errno != EINTR) die("a thread ended");
+}
+
+void start_thread(void) {
+	if (owner != getpid()) owner = getpid(), count = 0; /* a child has none */
+	if (count == sizeof threads / sizeof *threads) return;
+	struct thread *t = &threads[count];
+	memset(t, 0, sizeof *t);
+	t->way = pick(WAYS);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, t->go) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, t->back)) die("socketpair");
+	for (int i = 0; i < 2; i++) t->go[i] = own_fd(t->go[i]), t->back[i] = own_fd(t->back[i]);
+	if (t->way == IN_EPOLL || t->way == IN_EPOLL_PWAIT) {
+		t->ep = own_fd(epoll_create1(EPOLL_CLOEXEC));
+		struct epoll_event e = {.events = EPOLLIN, .data.u64 = 1};
+		if (epoll_ctl(t->ep, EPOLL_CTL_ADD, t->go[0], &e)) die("epoll_ctl");
+	}
+	struct sigaction a = {.sa_handler = wake};
+	sigaction(WAKE, &a, NULL);
+	t->rng = draw();
+	uint64_t mine = rng;
+	pthread_attr_t attr;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 256 << 10);
+	pthread_attr_setguardsize(&attr, 4096 * pick(4));
+	pthread_t id;
+	if ((errno = pthread_create(&id, &attr, run, t))) die("pthread_create");
+	answered(t);
+	rng = mine;
+	count++;
+	done("thread(%s) ", ways[t->way]);
+}
+
+bool is_stack(unsigned long begin, unsigned long end) {
+	for (int i = 0; has_threads() && i < count; i++)
+		if (begin < (unsigned long)threads[i].stack + threads[i].stack_size && (unsigned long)threads[i].stack < end) return true;
+	return false;
+}
+
+bool has_threads(void) { return owner == getpid() && count > 0; }
+
+void tell_threads(bool drain) {
+	if (owner != getpid()) return;
+	for (int i = 0; i < count; i++) {
+		struct thread *t = &threads[i];
+		say("thread %d in %s\n", t->tid, ways[t->way]);
+		t->drain = drain;
+		__atomic_add_fetch(&t->word, 1, __ATOMIC_SEQ_CST);
+		if (write(t->go[1], "", 1) != 1) die("ask a thread");
+		if (t->way == IN_FUTEX) syscall(SYS_futex, &t->word, FUTEX_WAKE_PRIVATE, 1);
+		if (t->way == IN_SIGSUSPEND || t->way == IN_SIGTIMEDWAIT) syscall(SYS_tgkill, getpid(), t->tid, WAKE);
+		answered(t);
+	}
+}
