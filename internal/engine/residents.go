@@ -3,6 +3,8 @@ package engine
 import (
 	"container/list"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // residents are the checkpoints that are in memory, by their last use, with what
@@ -82,19 +84,28 @@ func (c *checkpoint) weigh(pages int64) int64 {
 		n += processBytes + z.Tables()
 	}
 	for _, s := range c.tree.Shared {
-		n += s.Size
+		n += heldBy(s.FD)
 	}
 	if c.shm != nil {
 		for i := range c.shm.entries {
 			if e := &c.shm.entries[i]; e.data >= 0 {
-				n += e.stat.Size
+				n += heldBy(e.data)
 			}
 		}
 	}
 	for _, f := range c.tree.Files {
 		if n += int64(len(f.Content)); f.Blob != nil {
-			n += f.Blob.Size
+			n += heldBy(int(f.Blob.File.Fd()))
 		}
 	}
 	return n
+}
+
+// heldBy is what a file in memory takes: one with holes is larger than that.
+func heldBy(fd int) int64 {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return 0
+	}
+	return st.Blocks * 512
 }
