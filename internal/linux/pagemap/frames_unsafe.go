@@ -9,8 +9,22 @@ import (
 
 const (
 	framePresent = 1 << 63
+	frameSwapped = 1 << 62
 	frameNumber  = 1<<55 - 1
+
+	// A swap entry has its type in its lowest bits. The highest one, which no
+	// swap file has, is that of marks, whose kinds are behind it (SWP_PTE_MARKER
+	// and PTE_MARKER_UFFD_WP in linux/swapops.h).
+	swapTypes     = 5
+	protectedMark = 1<<swapTypes | (1<<swapTypes - 1)
 )
+
+// Mark reports whether an entry of /proc/PID/pagemap stands for no page but for a
+// mark that the kernel has left in its place: a page that was protected is gone.
+// The reader must have the capability SYS_ADMIN.
+func Mark(entry uint64) bool {
+	return entry&framePresent == 0 && entry&frameSwapped != 0 && entry&frameNumber == protectedMark
+}
 
 // Frame returns the number of the physical page that an entry of
 // /proc/PID/pagemap stands for; 0 if no page is there, or if the reader has not

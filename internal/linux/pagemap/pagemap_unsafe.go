@@ -38,11 +38,12 @@ type Region struct {
 }
 
 // Query says what a scan looks for. A page matches if its categories, with
-// those of Invert flipped, contain all of Mask.
+// those of Invert flipped, contain all of Mask and, unless AnyOf is 0, one of AnyOf.
 type Query struct {
 	Flags  uint64
 	Invert uint64
 	Mask   uint64
+	AnyOf  uint64
 	Return uint64 // which categories regions report
 }
 
@@ -61,7 +62,7 @@ func Scan(fd int, start, end uint64, q Query, buf []Region, out func(Region)) un
 		a := arg{
 			size: uint64(unsafe.Sizeof(arg{})), flags: q.Flags, start: at, end: end,
 			vec: uint64(uintptr(unsafe.Pointer(&buf[0]))), vecLen: uint64(len(buf)),
-			invert: q.Invert, mask: q.Mask, ret: q.Return,
+			invert: q.Invert, mask: q.Mask, anyOf: q.AnyOf, ret: q.Return,
 		}
 		n, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), ioctlScan, uintptr(unsafe.Pointer(&a)))
 		if e != 0 {

@@ -19,6 +19,7 @@ const (
 	ioctlAPI        = 0xc018aa3f // UFFDIO_API
 	ioctlRegister   = 0xc020aa00 // UFFDIO_REGISTER
 	ioctlUnregister = 0x8010aa01 // UFFDIO_UNREGISTER
+	ioctlProtect    = 0xc018aa06 // UFFDIO_WRITEPROTECT
 	apiVersion      = 0xaa
 	registerWP      = 1 << 1
 
@@ -55,4 +56,11 @@ func Register(fd int, start, end uint64) unix.Errno {
 func Unregister(fd int, start, end uint64) unix.Errno {
 	r := [2]uint64{start, end - start}
 	return ioctl(fd, ioctlUnregister, unsafe.Pointer(&r))
+}
+
+// Unprotect lifts the protection of a range, all of which is registered, and takes
+// away the marks that it has left where pages are gone.
+func Unprotect(fd int, start, end uint64) unix.Errno {
+	r := [3]uint64{start, end - start, 0}
+	return ioctl(fd, ioctlProtect, unsafe.Pointer(&r))
 }

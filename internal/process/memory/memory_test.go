@@ -33,7 +33,7 @@ rnd = random.Random(int(sys.argv[1]))
 heap = bytearray(int(sys.argv[2]) << 20)
 for i in range(0, len(heap), P): heap[i] = 1
 exe = open(sys.argv[3], 'rb')
-maps = {}
+maps, files = {}, []
 def new(pages):
     a = libc.mmap(None, pages * P, 3, 0x22, -1, 0)
     maps[a] = pages
@@ -41,7 +41,7 @@ def new(pages):
 def poke(a, n=1): ctypes.memset(a, rnd.randrange(256), n)
 def touch(a): poke(a + rnd.randrange(maps[a]) * P + rnd.randrange(P))
 def step():
-    k = rnd.randrange(11)
+    k = rnd.randrange(12)
     a = rnd.choice(list(maps)) if maps else new(8)
     n = maps[a]
     if k == 0: touch(new(rnd.randrange(1, 600)))
@@ -64,8 +64,14 @@ def step():
     elif k == 7 and n > 2:
         touch(a); libc.mprotect(a, P, 0); maps.pop(a)  # stays so for good
     elif k == 8:  # private file mapping with a changed page
-        m = mmap.mmap(exe.fileno(), 8 * P, mmap.MAP_PRIVATE, 3)
-        m[P] = 7; keep.append(m)
+        f = libc.mmap(None, 8 * P, 3, 2, exe.fileno(), 0)
+        poke(f + P, 7); files.append(f)
+    elif k == 11 and files:  # its pages change, and become the file's again
+        for f in files[-8:]:
+            f += rnd.randrange(6) * P
+            if rnd.random() < .4: poke(f, 2 * P)
+            elif rnd.random() < .5: libc.madvise(f, 2 * P, 4)
+            if rnd.random() < .3: ctypes.string_at(f, 2 * P)
     elif k == 9:
         keep.append(bytearray(rnd.randrange(1, 300000)))
         if len(keep) > 20: del keep[rnd.randrange(10)]

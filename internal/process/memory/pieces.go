@@ -49,33 +49,34 @@ func (t *Tracker) scanLarge(v *image.VMA, add func(pagemap.Region)) error {
 		if err := t.own(v, add); err != nil {
 			return err
 		}
-		return t.beginLarge(whole, t.scratch.regions)
+		return t.beginLarge(areaOf(v), t.scratch.regions)
 	}
-	fresh, err := t.populated(spans{whole}.less(t.pieces.all), t.scratch.regions)
+	a := areaOf(v)
+	fresh, err := t.populated(a, spans{whole}.less(t.pieces.all), t.scratch.regions)
 	if err != nil {
 		return err
 	}
 	for _, s := range t.pieces.note(whole, fresh) {
-		if e := t.ask(s, askWritten, add); e != 0 {
-			return t.scanError(s, e)
+		if err := t.written(area{s, a.file}, add); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // beginLarge registers a large mapping and protects what it has.
-func (t *Tracker) beginLarge(whole span, regions []pagemap.Region) error {
+func (t *Tracker) beginLarge(whole area, regions []pagemap.Region) error {
 	if e := uffd.Register(t.uffd, whole.start, whole.end); e != 0 {
 		return fmt.Errorf("track writes of process %d to %#x-%#x: %w", t.pid, whole.start, whole.end, e)
 	}
-	t.pieces.all = t.pieces.all.less(spans{whole})
-	has, err := t.populated(spans{whole}, regions)
+	t.pieces.all = t.pieces.all.less(spans{whole.span})
+	has, err := t.populated(whole, spans{whole.span}, regions)
 	if err != nil {
 		return err
 	}
-	for _, s := range t.pieces.note(whole, has) {
-		if e := pagemap.Scan(t.pagemap, s.start, s.end, askWritten, regions, func(pagemap.Region) {}); e != 0 {
-			return t.scanError(s, e)
+	for _, s := range t.pieces.note(whole.span, has) {
+		if err := t.protectPages(area{s, whole.file}, regions); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -84,10 +85,15 @@ func (t *Tracker) beginLarge(whole span, regions []pagemap.Region) error {
 // askOwn are pages that are there, without those that were only read.
 var askOwn = pagemap.Query{Invert: pagemap.ZeroPage, Mask: pagemap.Present | pagemap.ZeroPage}
 
-// populated are the pages that are there in some ranges.
-func (t *Tracker) populated(in spans, regions []pagemap.Region) (out []span, err error) {
+// populated are the pages that are there in some ranges of an area; in mappings of
+// files, the copies.
+func (t *Tracker) populated(a area, in spans, regions []pagemap.Region) (out []span, err error) {
+	queries := []pagemap.Query{askOwn, {Mask: pagemap.Swapped}}
+	if a.file {
+		queries = []pagemap.Query{askPresent, askSwapped}
+	}
 	for _, s := range in {
-		for _, q := range []pagemap.Query{askOwn, {Mask: pagemap.Swapped}} {
+		for _, q := range queries {
 			e := pagemap.Scan(t.pagemap, s.start, s.end, q, regions, func(r pagemap.Region) {
 				out = append(out, span{r.Start, r.End})
 			})

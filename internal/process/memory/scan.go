@@ -76,6 +76,7 @@ var wanted = []byte{}
 
 func (t *Tracker) scanTracked(add func(pagemap.Region)) error {
 	if t.full {
+		t.copies = nil
 		for i := range t.vmas {
 			if v := &t.vmas[i]; Tracks(v) && !large(v) {
 				if err := t.begin(v, add); err != nil {
@@ -86,17 +87,17 @@ func (t *Tracker) scanTracked(add func(pagemap.Region)) error {
 		return nil
 	}
 	for _, s := range t.tracked {
-		switch e := t.ask(s, askRegistered, func(pagemap.Region) {}); e {
+		switch e := t.ask(s.span, askRegistered, func(pagemap.Region) {}); e {
 		case 0:
-			if e := t.ask(s, askWritten, add); e != 0 {
-				return t.scanError(s, e)
+			if err := t.written(s, add); err != nil {
+				return err
 			}
 		case unix.EPERM:
-			if err := t.scanEach(s, add); err != nil {
+			if err := t.scanEach(s.span, add); err != nil {
 				return err
 			}
 		default:
-			return t.scanError(s, e)
+			return t.scanError(s.span, e)
 		}
 	}
 	return nil
@@ -112,8 +113,8 @@ func (t *Tracker) scanEach(s span, add func(pagemap.Region)) error {
 		one := span{v.Start, v.End}
 		switch e := t.ask(one, askRegistered, func(pagemap.Region) {}); e {
 		case 0:
-			if e := t.ask(one, askWritten, add); e != 0 {
-				return t.scanError(one, e)
+			if err := t.written(areaOf(v), add); err != nil {
+				return err
 			}
 		case unix.EPERM:
 			if err := t.begin(v, add); err != nil {
@@ -140,18 +141,30 @@ func (t *Tracker) begin(v *image.VMA, add func(pagemap.Region)) error {
 	if err := t.own(v, add); err != nil {
 		return err
 	}
-	return t.protect(span{v.Start, v.End})
+	return t.protect(areaOf(v), t.scratch.regions)
 }
 
 // protect registers a run of mappings and write-protects it.
-func (t *Tracker) protect(s span) error { return t.protectWith(s, t.scratch.regions) }
-
-func (t *Tracker) protectWith(s span, regions []pagemap.Region) error {
-	if e := uffd.Register(t.uffd, s.start, s.end); e != 0 {
-		return fmt.Errorf("track writes of process %d to %#x-%#x: %w", t.pid, s.start, s.end, e)
+func (t *Tracker) protect(a area, regions []pagemap.Region) error {
+	if e := uffd.Register(t.uffd, a.start, a.end); e != 0 {
+		return fmt.Errorf("track writes of process %d to %#x-%#x: %w", t.pid, a.start, a.end, e)
 	}
-	if e := pagemap.Scan(t.pagemap, s.start, s.end, askWritten, regions, func(pagemap.Region) {}); e != 0 {
-		return t.scanError(s, e)
+	return t.protectPages(a, regions)
+}
+
+// protectPages write-protects what is registered.
+func (t *Tracker) protectPages(a area, regions []pagemap.Region) error {
+	var copies []span
+	e := pagemap.Scan(t.pagemap, a.start, a.end, a.askChanged(), regions, func(r pagemap.Region) {
+		if a.file {
+			copies = append(copies, span{r.Start, r.End})
+		}
+	})
+	if e != 0 {
+		return t.scanError(a.span, e)
+	}
+	if a.file {
+		t.setCopies(a.span, copies)
 	}
 	return nil
 }
@@ -162,7 +175,7 @@ func (t *Tracker) protectWith(s span, regions []pagemap.Region) error {
 func (t *Tracker) Protect(restored []image.VMA) error {
 	regions := make([]pagemap.Region, 256)
 	for _, s := range runs(restored) {
-		if err := t.protectWith(s, regions); err != nil {
+		if err := t.protect(s, regions); err != nil {
 			return err
 		}
 		t.protected = append(t.protected, s)
@@ -178,7 +191,7 @@ func (t *Tracker) protectLarge(vmas []image.VMA, regions []pagemap.Region) error
 		if !Tracks(v) || !large(v) || t.pieces.know(whole) {
 			continue
 		}
-		if err := t.beginLarge(whole, regions); err != nil {
+		if err := t.beginLarge(areaOf(v), regions); err != nil {
 			return err
 		}
 	}
@@ -234,7 +247,7 @@ func (t *Tracker) Begin(restored []image.VMA) error {
 		if slices.Contains(t.protected, s) {
 			continue
 		}
-		if err := t.protect(s); err != nil {
+		if err := t.protect(s, t.scratch.regions); err != nil {
 			return err
 		}
 	}

@@ -22,9 +22,10 @@ type Tracker struct {
 
 	text, last []byte // of maps: now, and at the last scan
 	vmas       []image.VMA
-	tracked    []span // runs of adjacent mappings that are tracked
-	protected  []span // those that Protect has begun to track
+	tracked    []area // runs of adjacent mappings that are tracked
+	protected  []area // those that Protect has begun to track
 	pieces     pieces // of large mappings
+	copies     spans  // the process's own pages in mappings of files, as of the last scan
 	full       bool   // the next scan takes everything
 	ahead      []Run  // what was copied since the last scan
 	advised    []byte // the text of maps that advice belongs to
@@ -143,20 +144,32 @@ func (t *Tracker) Refresh() error {
 		return err
 	}
 	t.tracked = runs(vmas)
+	t.keepCopies()
 	return nil
 }
 
+// area is a range of tracked mappings of one kind.
+type area struct {
+	span
+	file bool // private mappings of files
+}
+
+func areaOf(v *image.VMA) area {
+	return area{span{v.Start, v.End}, v.Kind == image.FileBacked || v.Kind == image.SharedAnonymous}
+}
+
 // runs are the runs of adjacent mappings that are tracked as a whole.
-func runs(vmas []image.VMA) (out []span) {
+func runs(vmas []image.VMA) (out []area) {
 	for i := range vmas {
 		v := &vmas[i]
 		if !Tracks(v) || large(v) {
 			continue
 		}
-		if k := len(out); k > 0 && out[k-1].end == v.Start {
+		a := areaOf(v)
+		if k := len(out); k > 0 && out[k-1].end == v.Start && out[k-1].file == a.file {
 			out[k-1].end = v.End
 		} else {
-			out = append(out, span{v.Start, v.End})
+			out = append(out, a)
 		}
 	}
 	return out
