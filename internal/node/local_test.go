@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -547,9 +546,4 @@ func (l *local) Close(context.Context) error {
 		}
 	}
 	return os.RemoveAll(l.dir)
-}
-
-func isRoot() bool {
-	u, err := user.Current()
-	return err == nil && u.Uid == "0"
 }
