@@ -48,7 +48,7 @@ func (inv *invocation) attachTo(ctx context.Context, c *client.Client, ref strin
 	if err != nil {
 		return err
 	}
-	s := streams{interactive: !noInput, tty: a.Session.TTY, out: inv.out, err: inv.err}
+	s := streams{interactive: !noInput, tty: a.Session.TTY, onlooker: noInput, out: inv.out, err: inv.err}
 	if s.tty && !onTerminal(inv.in) {
 		s.interactive = false
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -75,11 +76,12 @@ does not exist with 127.`,
   sandtree create --name try && sandtree exec try -- make
   sandtree checkpoint try --name before && sandtree rollback try before
   sandtree fork try -n 8`,
-		Version:       version.String(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.ArbitraryArgs,
-		RunE:          group,
+		Version:           version.String(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              group,
+		PersistentPreRunE: func(*cobra.Command, []string) error { return inv.settleState() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
 	f := root.PersistentFlags()
@@ -101,6 +103,18 @@ does not exist with 127.`,
 	inv.add(root, "", inv.nodeCmd, inv.supervisorCmd, inv.workerCmd, inv.benchTargetCmd, inv.benchWorkCmd)
 	root.SetHelpCommandGroupID(groupDaemon)
 	return root
+}
+
+// settleState makes the state directory one that means the same to the daemon, which
+// runs elsewhere.
+func (inv *invocation) settleState() (err error) {
+	if inv.state == "" {
+		inv.state = defaultState()
+	}
+	if inv.state, err = filepath.Abs(inv.state); err != nil {
+		return fault.New(fault.Invalid, "state directory: %w", err)
+	}
+	return nil
 }
 
 func (inv *invocation) add(root *cobra.Command, group string, makers ...func() *cobra.Command) {

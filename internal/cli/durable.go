@@ -114,6 +114,9 @@ the same kernel and processor. FILE may be - for the standard output.`,
 // exportTo leaves either the whole file or none, and never half of one under
 // its name.
 func exportTo(ctx context.Context, c *client.Client, source, path string) (err error) {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return exportInto(ctx, c, source, path)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".export-*")
 	if err != nil {
 		return fault.New(fault.Invalid, "export: %w", err)
@@ -131,6 +134,19 @@ func exportTo(ctx context.Context, c *client.Client, source, path string) (err e
 		return fault.New(fault.Exhausted, "export: %w", err)
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// exportInto writes to what is no regular file, such as a pipe, and stays.
+func exportInto(ctx context.Context, c *client.Client, source, path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fault.New(fault.Invalid, "export: %w", err)
+	}
+	err = c.Export(ctx, source, f)
+	if e := f.Close(); err == nil && e != nil {
+		err = fault.New(fault.Exhausted, "export: %w", e)
+	}
+	return err
 }
 
 func (inv *invocation) importCmd() *cobra.Command {

@@ -23,6 +23,7 @@ var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT
 type streams struct {
 	interactive bool // this process's input goes to the session
 	tty         bool // the session has a terminal
+	onlooker    bool // nothing goes to the session, signals neither
 	out, err    io.Writer
 }
 
@@ -74,7 +75,7 @@ func (inv *invocation) follow(ctx context.Context, a *client.Attachment, s strea
 		defer restore()
 		defer inv.watchSize(a)()
 		in = &detachReader{src: inv.in}
-	} else {
+	} else if !s.onlooker {
 		defer forwardSignals(a)()
 		// What is forwarded must not cancel this side: the session's end is
 		// what ends the wait.

@@ -140,7 +140,7 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 // loadFiles makes the snapshot anew.
 func (c *checkpoint) loadFiles(ctx context.Context, w *worker.Client, snapshot string) (err error) {
 	st, upper := c.family.store, snapshot+".new"
-	if err := st.CreateUpper(upper, c.quota); err != nil {
+	if err := st.CreateUpper(upper, 0); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Remove(upper)) }()
@@ -152,7 +152,29 @@ func (c *checkpoint) loadFiles(ctx context.Context, w *worker.Client, snapshot s
 	if err := w.Unpack(ctx, c.id, dir); err != nil {
 		return err
 	}
+	if err := c.countFiles(upper); err != nil {
+		return err
+	}
 	return st.Snapshot(upper, snapshot)
+}
+
+// countedOnce is how much may count in a quota for files from disk to count too.
+const countedOnce = 8 << 20
+
+// countFiles has files that were read from disk count in the sandbox's quota, now
+// that they are there: a sandbox that has filled its disk must come back. What
+// checkpoints had in common they have each for themselves then, so that only
+// those count that are read first; else a sandbox that goes back to an older one would
+// have no room to write.
+func (c *checkpoint) countFiles(upper string) error {
+	if c.quota == 0 {
+		return nil
+	}
+	u, err := c.family.store.QuotaUsage(c.quota)
+	if err != nil || u.Limit > 0 && u.Bytes > countedOnce {
+		return err
+	}
+	return c.family.store.Recount(upper, c.quota)
 }
 
 // loadMemory makes the zygotes anew.

@@ -121,6 +121,12 @@ func (l *Live) enter(p *liveProcess) error {
 		return nil
 	}
 	fd, err := lead.Syscall(p.syscall, unix.SYS_USERFAULTFD, uffd.Flags)
+	if errors.Is(err, unix.EMFILE) { // it has as many open as it may
+		err = withAllDescriptors(lead.TID, func() (err error) {
+			fd, err = lead.Syscall(p.syscall, unix.SYS_USERFAULTFD, uffd.Flags)
+			return err
+		})
+	}
 	if err != nil {
 		return l.injectError(p, err)
 	}
@@ -134,6 +140,23 @@ func (l *Live) enter(p *liveProcess) error {
 	return p.memory.Attach(own)
 }
 
+// withAllDescriptors calls f while a process may have as many descriptors as its
+// hard limit says (getrlimit(2)).
+func withAllDescriptors(pid int, f func() error) error {
+	var soft unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &soft); err != nil {
+		return fmt.Errorf("limit of descriptors: %w", err)
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: soft.Max, Max: soft.Max}, nil); err != nil {
+		return fmt.Errorf("limit of descriptors: %w", err)
+	}
+	err := f()
+	if e := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &soft, nil); e != nil {
+		err = errors.Join(err, fmt.Errorf("limit of descriptors: %w", e))
+	}
+	return err
+}
+
 func (l *Live) leave(p *liveProcess) error {
 	if _, err := p.threads[0].tracee.Syscall(p.syscall, unix.SYS_MUNMAP, tracee.StubStart, insideEnd-tracee.StubStart); err != nil {
 		return l.injectError(p, err)
@@ -145,6 +168,10 @@ func (l *Live) injectError(p *liveProcess, err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return fault.New(fault.Uncapturable, "%s has as many mappings, or as much memory, as it may: %w", describe(p), err).
 			WithHint("raise vm.max_map_count on this machine, or the limit of its memory")
+	}
+	if errors.Is(err, unix.EMFILE) {
+		return fault.New(fault.Uncapturable, "%s has as many descriptors open as its hard limit allows: %w", describe(p), err).
+			WithHint("have it close one")
 	}
 	return fault.New(fault.Uncapturable, "%s: run a system call in it: %w", describe(p), err)
 }

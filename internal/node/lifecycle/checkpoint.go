@@ -44,7 +44,7 @@ func (s *Sandboxes) Checkpoint(ctx context.Context, ref string, o CheckpointOpti
 	if err != nil {
 		return control.Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
 	}
-	if err := s.wake(ctx, b); err != nil {
+	if err := s.awake(ctx, b, &b.mu); err != nil {
 		return control.Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
 	}
 	c, err := s.checkpointLocked(ctx, b, o)
@@ -57,8 +57,9 @@ func (s *Sandboxes) Checkpoint(ctx context.Context, ref string, o CheckpointOpti
 	return c, nil
 }
 
+// checkpointLocked takes a checkpoint and gives b.mu back, which is held
+// exclusively.
 func (s *Sandboxes) checkpointLocked(ctx context.Context, b *sandbox, o CheckpointOptions) (control.Checkpoint, error) {
-	b.mu.Lock()
 	defer b.mu.Unlock()
 	return s.checkpoint(ctx, b, o)
 }

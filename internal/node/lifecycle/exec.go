@@ -60,10 +60,9 @@ func (s *Sandboxes) Exec(ctx context.Context, ref string, o ExecOptions) (_ *ses
 	if err != nil {
 		return nil, nil, fmt.Errorf("exec: %w", err)
 	}
-	if err := s.wake(ctx, b); err != nil {
+	if err := s.awake(ctx, b, b.mu.RLocker()); err != nil {
 		return nil, nil, fmt.Errorf("exec: %w", err)
 	}
-	b.mu.RLock()
 	defer b.mu.RUnlock()
 	t, err := s.templateOf(ctx, b)
 	if err != nil {

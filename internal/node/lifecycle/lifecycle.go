@@ -455,10 +455,9 @@ func with[T any](ctx context.Context, s *Sandboxes, ref, what string, f func(*co
 	if err != nil {
 		return none, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := s.wake(ctx, b); err != nil {
+	if err := s.awake(ctx, b, b.mu.RLocker()); err != nil {
 		return none, fmt.Errorf("%s: %w", what, err)
 	}
-	b.mu.RLock()
 	defer b.mu.RUnlock()
 	c, err := b.usable()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -32,6 +33,24 @@ func (s *Sandboxes) wake(ctx context.Context, b *sandbox) error {
 	}
 	_, err := s.resume(ctx, b)
 	return err
+}
+
+// awake is wake, and takes the sandbox's lock, shared or exclusively: it may have been
+// put to sleep again in between.
+func (s *Sandboxes) awake(ctx context.Context, b *sandbox, lock sync.Locker) error {
+	for {
+		if err := s.wake(ctx, b); err != nil {
+			return err
+		}
+		lock.Lock()
+		if !b.asleep() {
+			return nil
+		}
+		lock.Unlock()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // reportTime is how long the host may take to clean up after a supervisor.

@@ -12,8 +12,11 @@ import (
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
+// rootName is what the root directory is called in a tar.
+const rootName = "rootfs"
+
 // Pack writes a file or directory of the sandbox as a tar, whose names begin
-// with the last element of the path. follow packs what a symbolic link at the
+// with the last element of the path, or with "rootfs" for the root directory. follow packs what a symbolic link at the
 // path points to; links below it are packed as links.
 func (r Root) Pack(ctx context.Context, name string, follow bool, dst io.Writer) error {
 	e, err := r.Stat(ctx, name, !follow)
@@ -28,7 +31,7 @@ func (r Root) Pack(ctx context.Context, name string, follow bool, dst io.Writer)
 	clean := path.Clean("/" + name)
 	base := path.Base(clean)
 	if base == "/" {
-		base = "."
+		base = rootName
 	}
 	if err := p.pack(ctx, clean, base, e, 0); err != nil {
 		return err

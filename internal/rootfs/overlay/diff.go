@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 
@@ -261,21 +262,43 @@ func sameContent(f, g int) (bool, error) {
 	}
 	defer b.Close()
 	x, y := make([]byte, 128<<10), make([]byte, 128<<10)
-	for {
-		n, errA := io.ReadFull(a, x)
-		m, errB := io.ReadFull(b, y)
-		if !bytes.Equal(x[:n], y[:m]) {
-			return false, nil
+	for at := int64(0); ; {
+		// Where both have a hole they are alike: a file of terabytes may be all hole.
+		nextA, errA := nextData(a, at)
+		nextB, errB := nextData(b, at)
+		if err := errors.Join(errA, errB); err != nil {
+			return false, err
 		}
+		at = min(nextA, nextB)
+		n, errA := readAt(a, x, at)
+		m, errB := readAt(b, y, at)
 		switch {
-		case ended(errA) && ended(errB):
-			return true, nil
-		case errA != nil && !ended(errA):
-			return false, errA
-		case errB != nil && !ended(errB):
-			return false, errB
+		case errA != nil || errB != nil:
+			return false, errors.Join(errA, errB)
+		case !bytes.Equal(x[:n], y[:m]):
+			return false, nil
+		case n == 0:
+			return true, nil // their lengths were compared before
 		}
+		at += int64(n)
 	}
 }
 
-func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+// nextData is where data begins, from an offset on; behind the last, a place that
+// no file reaches.
+func nextData(f *os.File, from int64) (int64, error) {
+	at, err := unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return math.MaxInt64 - (1 << 20), nil
+	}
+	return at, err
+}
+
+// readAt fills p as far as the file goes.
+func readAt(f *os.File, p []byte, at int64) (int, error) {
+	n, err := f.ReadAt(p, at)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
