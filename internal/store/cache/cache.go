@@ -26,7 +26,9 @@ type Store struct {
 	mu sync.Mutex
 	// writes counts the writes that have ended: what was read before the last
 	// of them is not kept.
-	writes      uint64
+	writes uint64
+	// What is in these is never changed, only replaced: readers copy it without
+	// the lock.
 	templates   map[string]store.Template // by id and by name
 	checkpoints map[string]store.Checkpoint
 	sessions    map[string][]store.Session // by sandbox, oldest first
@@ -133,7 +135,9 @@ func (s *Store) UpdateSession(ctx context.Context, r store.Session) error {
 			delete(s.sessions, r.Sandbox)
 			return
 		}
+		all = slices.Clone(all) // somebody may be copying it
 		all[i] = asKept(all[i], r)
+		s.sessions[r.Sandbox] = all
 	})
 }
 
@@ -177,6 +181,7 @@ func (s *Store) UpdateCheckpoint(ctx context.Context, c store.Checkpoint) error 
 			return
 		}
 		old.Info = c.Info
+		old.Info.StageNS, old.Info.Items = maps.Clone(c.Info.StageNS), slices.Clone(c.Info.Items)
 		s.checkpoints[c.ID] = old
 	})
 }

@@ -2,7 +2,9 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,6 +116,37 @@ func TestWhatWasReadIsNotReadAgain(t *testing.T) {
 	if tp.Env["A"] != "1" || cp.Info.FrozenNS != 5 || cp.Name != "base" || se[0].ExitCode != 7 || se[0].Argv[0] != "sh" {
 		t.Errorf("after the updates: %v, %v, %v", tp, cp, se)
 	}
+}
+
+// The race detector sees a reader and a writer of the same memory.
+func TestReadersBesideWriters(t *testing.T) {
+	s, _ := filled(t)
+	var wg sync.WaitGroup
+	for n := range 2 {
+		wg.Go(func() {
+			for i := range 50 {
+				all, err := s.Sessions(t.Context(), "sb")
+				if err != nil || len(all) != 1 {
+					t.Errorf("%v, %v", all, err)
+					return
+				}
+				c, err := s.Checkpoint(t.Context(), "cp")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n == 0 {
+					all[0].ExitCode = i
+					c.Info.StageNS = map[string]int64{"stop": int64(i)}
+					if err := errors.Join(s.UpdateSession(t.Context(), all[0]), s.UpdateCheckpoint(t.Context(), c)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestAWriteDuringAReadIsNotForgotten(t *testing.T) {
