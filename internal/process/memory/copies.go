@@ -18,16 +18,17 @@ import (
 // cache, the kernel takes the fault again and again without an end, with the
 // memory's lock held (filemap_fault_recheck_pte_none, seen in Linux 6.18).
 
-// askCopied asks for copies that were written since the last time.
-var askCopied = pagemap.Query{
-	Flags: pagemap.Protect | pagemap.Check, Invert: pagemap.File, Mask: pagemap.Written | pagemap.File,
-	AnyOf: pagemap.Present | pagemap.Swapped, Return: pagemap.Present | pagemap.Swapped,
+// askCopies asks for all copies and protects them; those that were written since the
+// last time are told by their category.
+var askCopies = pagemap.Query{
+	Flags: pagemap.Protect | pagemap.Check, Invert: pagemap.File, Mask: pagemap.File,
+	AnyOf: pagemap.Present | pagemap.Swapped, Return: pagemap.Written | pagemap.Present | pagemap.Swapped,
 }
 
 // askChanged asks what was written in an area since the last time.
 func (a area) askChanged() pagemap.Query {
 	if a.file {
-		return askCopied
+		return askCopies
 	}
 	return askWritten
 }
@@ -35,33 +36,43 @@ func (a area) askChanged() pagemap.Query {
 // written reports what was written in an area since the last scan, and protects
 // it again.
 func (t *Tracker) written(a area, add func(pagemap.Region)) error {
-	var now []span
-	e := t.ask(a.span, a.askChanged(), func(r pagemap.Region) {
-		if a.file {
-			now = append(now, span{r.Start, r.End})
+	if !a.file {
+		if e := t.ask(a.span, askWritten, add); e != 0 {
+			return t.scanError(a.span, e)
 		}
-		add(r)
+		return nil
+	}
+	var now, swapped []span
+	e := t.ask(a.span, askCopies, func(r pagemap.Region) {
+		s := span{r.Start, r.End}
+		switch {
+		case r.Categories&pagemap.Written != 0:
+			now = append(now, s)
+			add(r)
+		case r.Categories&pagemap.Present != 0:
+			now = append(now, s)
+		default:
+			swapped = append(swapped, s)
+		}
 	})
 	if e != 0 {
 		return t.scanError(a.span, e)
 	}
-	if !a.file {
-		return nil
-	}
-	if had := t.copies.in(a.span); len(had) > 0 {
-		still, err := t.stillCopies(span{had[0].start, had[len(had)-1].end})
+	if len(swapped) > 0 { // in swap, or nothing but a mark
+		in, err := t.inSwap(swapped)
 		if err != nil {
 			return err
 		}
-		for _, s := range had.less(still) {
-			add(pagemap.Region{Start: s.start, End: s.end}) // the file's page is there again
-			if e := uffd.Unprotect(t.uffd, s.start, s.end); e != 0 {
-				return t.scanError(s, e)
-			}
-		}
-		now = append(now, had.and(still)...)
+		now = append(now, in...)
 	}
-	t.setCopies(a.span, now)
+	copies := makeSpans(now)
+	for _, s := range t.copies.in(a.span).less(copies) {
+		add(pagemap.Region{Start: s.start, End: s.end}) // the file's page is there again
+		if e := uffd.Unprotect(t.uffd, s.start, s.end); e != 0 {
+			return t.scanError(s, e)
+		}
+	}
+	t.setCopies(a.span, copies)
 	return nil
 }
 
@@ -70,20 +81,10 @@ func (t *Tracker) setCopies(in span, now []span) {
 	t.copies = makeSpans(append(t.copies.less(spans{in}), now...))
 }
 
-// stillCopies are the process's own pages in a range, those that are in swap, too.
-func (t *Tracker) stillCopies(in span) (spans, error) {
-	var out, swapped []span
-	for _, q := range []struct {
-		pagemap.Query
-		to *[]span
-	}{{askPresent, &out}, {askSwapped, &swapped}} {
-		e := t.ask(in, q.Query, func(r pagemap.Region) { *q.to = append(*q.to, span{r.Start, r.End}) })
-		if e != 0 {
-			return nil, t.scanError(in, e)
-		}
-	}
+// inSwap are the pages of some ranges that are more than a mark.
+func (t *Tracker) inSwap(ranges []span) (out []span, err error) {
 	entries := t.scratch.frames[0][:]
-	for _, s := range swapped {
+	for _, s := range ranges {
 		for at := s.start; at < s.end; {
 			n := min(int((s.end-at)/pageSize), len(entries))
 			if err := pagemap.Entries(t.pagemap, at, entries[:n]); err != nil {
@@ -97,7 +98,7 @@ func (t *Tracker) stillCopies(in span) (spans, error) {
 			}
 		}
 	}
-	return makeSpans(out), nil
+	return out, nil
 }
 
 // keepCopies forgets copies in mappings that are not there any more.
