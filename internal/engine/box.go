@@ -50,7 +50,6 @@ func (b *box) live() (*body, error) {
 	return b.body, nil
 }
 
-// describe is what the node knows of the sandbox. The caller holds mu.
 // describeReborn is describe of a sandbox with a new body. Sessions that are
 // live go with their descriptors, and are described as they were when those
 // were taken: if one has ended since, its end is reported by itself.
@@ -64,6 +63,7 @@ func (b *box) describeReborn(live []control.Session) control.Sandbox {
 	return d
 }
 
+// describe is what the node knows of the sandbox. The caller holds mu.
 func (b *box) describe() control.Sandbox {
 	return control.Sandbox{
 		ID: b.id, Hostname: b.hostname, Created: b.created, Resources: b.resources,

@@ -138,7 +138,7 @@ func (e *Engine) target(b *box, ref string) (c *checkpoint, release func(), err 
 	return nil, nil, err
 }
 
-// forget removes the durable form of a checkpoint that leaves its tree, unless
+// forgetDurable removes the durable form of a checkpoint that leaves its tree, unless
 // copies may have to come back from it.
 func (e *Engine) forgetDurable(ctx context.Context, c *checkpoint) error {
 	if e.origins.orphan(c.id) {

@@ -88,7 +88,7 @@ func (s *Sandboxes) reseedNew(ctx context.Context, b *sandbox, t store.Template)
 
 // reseed gives a sandbox an identity of its own: /etc/machine-id and /etc/hostname
 // where they are files, and what its [ReseedHook] does, as root, with SANDTREE_
-// variables that say who it is. copy counts the copies of one fork from 1. b.mu is
+// variables that say who it is. number counts the copies of one fork from 1. b.mu is
 // held.
 func (s *Sandboxes) reseed(ctx context.Context, b *sandbox, t store.Template, number int, timeout time.Duration) (out Reseeded, err error) {
 	begin := time.Now()
