@@ -191,7 +191,7 @@ func TestPackOneFileOrLink(t *testing.T) {
 			t.Errorf("pack %s: %q, want %q", c.path, got, c.want)
 		}
 	}
-	if got := names("/", false); got[0] != "./ 5 " || !strings.HasPrefix(got[1], "./src/ 5") {
+	if got := names("/", false); got[0] != "rootfs/ 5 " || !strings.HasPrefix(got[1], "rootfs/src/ 5") {
 		t.Errorf("pack /: %q", got)
 	}
 	for path, want := range map[string]fault.Kind{"/none": fault.NotFound, "/src/fifo": fault.Invalid, "": fault.Invalid} {
