@@ -17,26 +17,35 @@ import (
 // guard (flock(2), exclusively) for the time of one read, and a checkpoint for
 // the time of its stop.
 //
-// It is an empty memfd, of which each holder has an open file description of
-// his own: when he dies, the kernel lets go for him.
+// It is a pipe, of which each holder has an open file description of his own:
+// when he dies, the kernel lets go for him. What the node has taken from the
+// terminal goes through it on its way to the log, so a node that dies on the
+// way leaves it to the next one.
 type guard struct{ file *os.File }
 
 func (g *guard) make() error {
-	fd, err := unix.MemfdCreate("sandtree terminal", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return fmt.Errorf("make the guard of a terminal: memfd_create: %w", err)
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return fmt.Errorf("make the guard of a terminal: pipe: %w", err)
 	}
-	g.file = os.NewFile(uintptr(fd), "terminal guard")
-	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
-	if err != nil {
-		return fmt.Errorf("seal the guard of a terminal: %w", err)
+	r, w := os.NewFile(uintptr(ends[0]), "pipe"), os.NewFile(uintptr(ends[1]), "pipe")
+	both, err := reopen(r) // a holder's end that is closed ends it for nobody
+	if err = errors.Join(err, r.Close(), w.Close()); err != nil {
+		return fmt.Errorf("make the guard of a terminal: %w", err)
 	}
+	g.file = both
 	return nil
 }
 
 // open opens the guard once more, for one holder.
-func (g *guard) open() (*os.File, error) {
-	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", g.file.Fd()), os.O_RDONLY, 0)
+func (g *guard) open() (*os.File, error) { return reopen(g.file) }
+
+func reopen(pipe *os.File) (*os.File, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a pipe once more: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "terminal guard"), nil
 }
 
 func (g *guard) close() {

@@ -186,11 +186,10 @@ func (l *local) spawn(b *box, req control.ExecRequest) (*proc, error) {
 		if err != nil {
 			return nil, err
 		}
-		guard, err := os.CreateTemp("", "guard")
+		guard, err := openGuard()
 		if err != nil {
 			return nil, err
 		}
-		_ = os.Remove(guard.Name())
 		p.outer, inner = []*os.File{m, guard}, []*os.File{s}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = s, s, s
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -239,6 +238,17 @@ func (l *local) wait(p *proc) {
 		p.ExitCode = 128 + int(st.Signal())
 	}
 	l.events.SessionEnded(p.Session)
+}
+
+// openGuard opens a terminal's guard: both ends of a pipe in one.
+func openGuard() (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	defer w.Close()
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", r.Fd()), os.O_RDWR, 0)
 }
 
 func openTerminal(w control.Window) (master, slave *os.File, err error) {

@@ -9,14 +9,13 @@
 // descriptor of the pipe (the supervisor) keeps what is in it for the next
 // process, which goes on at the log's end.
 //
-// A terminal's master cannot be spliced to a file (EINVAL; only to a pipe,
-// whose contents would die with this process). It is read(2) into a shared
-// mapping of the log: the bytes land in the log's page cache by the call that
-// takes them from the terminal. For that the file is longer than the log, and
-// its end is zeros; after a kill the log ends at the last byte that is not zero.
-// Only NUL bytes at the very end of a terminal's output can be lost so. Each read
-// is made under a lock, the terminal's guard, which a checkpoint holds while it
-// takes out what is unread and puts it back.
+// A terminal's master can be spliced to a pipe alone. It goes through one that
+// the supervisor holds too, the terminal's guard, and the next process begins
+// with what it finds in it. (A read(2) into a shared mapping of the log would do
+// without, but a fatal signal ends a page fault in its middle, and up to 64
+// bytes that the terminal gave out already are lost.) The guard is locked while
+// bytes are taken from the terminal: a checkpoint holds it while it takes out
+// what is unread and puts it back.
 //
 // # Bounds
 //

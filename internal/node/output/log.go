@@ -61,10 +61,11 @@ func paths(dir, session string, terminal bool) []string {
 	return []string{filepath.Join(dir, session+".out"), filepath.Join(dir, session+".err")}
 }
 
-// FillTerminal fills the log from a terminal's master. Each read is made while
-// the guard is locked (flock(2)): it is an open file description of this
-// process's own of a file whose lock says who may read from the terminal, and
-// may be nil. Both stay the caller's.
+// FillTerminal fills the log from a terminal's master. The guard is a pipe, open
+// for reading and writing by an open file description of this process's own. Its
+// lock (flock(2)) says who may read from the terminal, and it holds what was read
+// and is not in the log yet, also from an earlier process that was killed. Both
+// stay the caller's.
 func (l *Log) FillTerminal(master, guard *os.File) error { return l.Streams[0].fillFrom(master, guard) }
 
 // Fill fills the streams from descriptors, in their order, which stay the

@@ -27,10 +27,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// drain fills a log from descriptor 3 until it is killed or the source ends.
+// drain fills a log from descriptor 3, with the guard in 4, until it is killed
+// or the source ends.
 func drain(dir string, terminal bool) {
 	l, err := output.Open(dir, "s", terminal, slog.Default())
-	if err == nil {
+	if err == nil && terminal {
+		err = l.FillTerminal(os.NewFile(3, "source"), os.NewFile(4, "guard"))
+	} else if err == nil {
 		err = l.Streams[0].Fill(os.NewFile(3, "source"))
 	}
 	if err != nil {
@@ -65,6 +68,30 @@ func pipe(t *testing.T) (r, w *os.File) {
 	}
 	t.Cleanup(func() { r.Close(); w.Close() })
 	return r, w
+}
+
+// openGuard opens a terminal's guard, and again, as the supervisor does.
+func openGuard(t *testing.T) (guard *os.File, again func() *os.File) {
+	t.Helper()
+	pipe, _ := pipe(t)
+	again = func() *os.File {
+		f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	return again(), again
+}
+
+// fill fills a log's first stream from a pipe or a terminal.
+func fill(t *testing.T, l *output.Log, kind string, src *os.File) error {
+	if kind == "terminal" {
+		guard, _ := openGuard(t)
+		return l.FillTerminal(src, guard)
+	}
+	return l.Streams[0].Fill(src)
 }
 
 // terminal opens a pseudo-terminal whose output comes out as it goes in.
@@ -180,6 +207,7 @@ func TestKillOfTheDrainLosesNoByte(t *testing.T) {
 			dir := t.TempDir()
 			size := 48 << 20
 			src, dst := pipe(t)
+			guard, _ := openGuard(t)
 			if kind == "terminal" {
 				src, dst = terminal(t)
 				size = 12 << 20
@@ -195,7 +223,7 @@ func TestKillOfTheDrainLosesNoByte(t *testing.T) {
 				cmd := exec.Command(os.Args[0])
 				cmd.Env = append(os.Environ(), "OUTPUT_TEST_DRAIN="+dir, "OUTPUT_TEST_KIND="+kind)
 				cmd.Stderr = os.Stderr
-				cmd.ExtraFiles = []*os.File{src}
+				cmd.ExtraFiles = []*os.File{src, guard}
 				said, err := cmd.StdoutPipe()
 				if err != nil {
 					t.Fatal(err)
@@ -315,7 +343,7 @@ func TestSettleSaysWhenAllIsIn(t *testing.T) {
 			if kind == "terminal" {
 				src, dst = terminal(t)
 			}
-			if err := s.Fill(src); err != nil {
+			if err := fill(t, l, kind, src); err != nil {
 				t.Fatal(err)
 			}
 			fmt.Fprint(dst, "all of it")
@@ -334,7 +362,7 @@ func TestSettleSaysWhenAllIsIn(t *testing.T) {
 			if s.End() != 19 {
 				t.Error("filled after Stop")
 			}
-			if err := s.Fill(src); err != nil {
+			if err := fill(t, l, kind, src); err != nil {
 				t.Fatal(err)
 			}
 			waitFor(t, s, "what waited", func() bool { return s.End() == 24 })
@@ -362,7 +390,7 @@ func TestFullDiskWaits(t *testing.T) {
 			if kind == "terminal" {
 				src, dst = terminal(t)
 			}
-			if err := s.Fill(src); err != nil {
+			if err := fill(t, l, kind, src); err != nil {
 				t.Fatal(err)
 			}
 			go func() {
@@ -385,19 +413,8 @@ func TestFullDiskWaits(t *testing.T) {
 func TestTerminalIsNotReadWhileItsGuardIsHeld(t *testing.T) {
 	l := openLog(t, t.TempDir(), true)
 	s := l.Streams[0]
-	name := filepath.Join(t.TempDir(), "guard")
-	if err := os.WriteFile(name, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	open := func() *os.File {
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return f
-	}
 	master, slave := terminal(t)
-	guard := open()
+	guard, open := openGuard(t)
 	if err := l.FillTerminal(master, guard); err != nil {
 		t.Fatal(err)
 	}
@@ -421,5 +438,22 @@ func TestTerminalIsNotReadWhileItsGuardIsHeld(t *testing.T) {
 	defer r.Close()
 	if n, _, err := r.Read(p); err != nil || string(p[:n]) != "firstsecond" {
 		t.Errorf("%q, %v", p[:n], err)
+	}
+}
+
+func TestWhatAKilledDrainTookFromATerminalIsLogged(t *testing.T) {
+	dir := t.TempDir()
+	master, slave := terminal(t)
+	guard, again := openGuard(t)
+	fmt.Fprint(again(), "first\x00\x00") // a reader was killed on the way to the log
+	slave.Close()                        // and the terminal is hung up
+	l := openLog(t, dir, true)
+	if err := l.FillTerminal(master, guard); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, l.Streams[0], "end", l.Settled)
+	l.Close()
+	if got, err := os.ReadFile(filepath.Join(dir, "s.tty")); err != nil || string(got) != "first\x00\x00" {
+		t.Errorf("the log has %q, %v", got, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Its flags are guarded by the stream's mutex.
 type source struct {
 	file  *os.File
-	guard *os.File // is locked during each read; or nil
+	guard *os.File // of a terminal; see [Log.FillTerminal]
 	conn  syscall.RawConn
 	done  chan struct{} // closed when its goroutine has ended
 
@@ -29,12 +29,13 @@ const retryFull = 250 * time.Millisecond
 
 var longAgo = time.Unix(1, 0)
 
-// Fill starts to fill the stream from a descriptor, which stays the caller's:
-// the stream works on a duplicate, and makes the open file description
-// non-blocking. What filled it before is stopped first.
+// Fill starts to fill the stream from a pipe, which stays the caller's: the
+// stream works on a duplicate, and makes the open file description
+// non-blocking. What filled it before is stopped first. A terminal's stream is
+// filled by [Log.FillTerminal].
 func (s *Stream) Fill(f *os.File) error { return s.fillFrom(f, nil) }
 
-// fillFrom is Fill with a guard; see [Log.FillTerminal].
+// fillFrom is Fill with a terminal's guard.
 func (s *Stream) fillFrom(f, guard *os.File) error {
 	s.Stop()
 	src := &source{done: make(chan struct{})}
@@ -45,16 +46,29 @@ func (s *Stream) fillFrom(f, guard *os.File) error {
 	if src.conn, err = src.file.SyscallConn(); err != nil {
 		return errors.Join(fmt.Errorf("fill log: %w", err), src.file.Close())
 	}
-	if guard != nil {
-		if src.guard, err = duplicate(guard); err != nil {
-			return errors.Join(fmt.Errorf("fill log: %w", err), src.file.Close())
+	w := writer(&pipeWriter{s: s})
+	if s.terminal {
+		if src.guard, err = duplicate(guard); err == nil {
+			w, err = newTerminalWriter(s, src.guard)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("fill log: %w", err), src.close())
 		}
 	}
 	s.mu.Lock()
 	s.src = src
 	s.mu.Unlock()
-	go s.fill(src)
+	go s.fill(src, w)
 	return nil
+}
+
+// close closes the stream's own descriptors.
+func (src *source) close() error {
+	err := src.file.Close()
+	if src.guard != nil {
+		err = errors.Join(err, src.guard.Close())
+	}
+	return err
 }
 
 // Duplicate returns a non-blocking duplicate of a descriptor, close-on-exec,
@@ -138,22 +152,10 @@ func (s *Stream) Settled() bool {
 }
 
 // fill is the goroutine that moves bytes from a source to the log's end.
-func (s *Stream) fill(src *source) {
-	w := writer(&pipeWriter{s: s})
-	if s.terminal {
-		w = &terminalWriter{s: s, guard: src.guard}
-	}
+func (s *Stream) fill(src *source, w writer) {
 	defer func() {
-		w.close()
-		_ = src.file.Close()
-		if src.guard != nil {
-			_ = src.guard.Close()
-		}
+		_ = src.close()
 		s.mu.Lock()
-		if s.terminal && s.file != nil {
-			// What is behind the log's end was for the mapping.
-			_ = s.file.Truncate(int64(s.end)) //nolint:gosec // a file offset
-		}
 		src.settled = true
 		s.broadcast()
 		s.mu.Unlock()
@@ -195,7 +197,10 @@ func (s *Stream) step(src *source, w writer) (n int, err error) {
 	err = src.conn.Read(func(fd uintptr) bool {
 		n, werr = 0, nil
 		if s.file == nil { // only this goroutine makes it
-			if werr = ready(int(fd)); werr == nil {
+			if !w.holds() {
+				werr = ready(int(fd))
+			}
+			if werr == nil {
 				werr = s.need()
 			}
 		}

@@ -88,11 +88,6 @@ func (s *Stream) recover() error {
 	if err != nil {
 		return err
 	}
-	if s.terminal && size > 0 {
-		if size, err = trimZeros(s.file, size); err != nil {
-			return err
-		}
-	}
 	s.end = uint64(size) //nolint:gosec // not negative
 	if size == 0 {
 		return nil

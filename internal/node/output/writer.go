@@ -1,7 +1,6 @@
 package output
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -10,20 +9,26 @@ import (
 )
 
 // writer moves bytes from a non-blocking descriptor to an offset of the log,
-// so that they are in the one or in the other at every instant. It returns 0
-// and no error at the descriptor's end.
+// so that at every instant they are where a kill of this process leaves them. It
+// returns 0 and no error at the descriptor's end.
 type writer interface {
+	// holds reports that there are bytes to move that the descriptor has no more.
+	holds() bool
 	move(fd int, at uint64) (int, error)
-	close()
 }
 
 // pipeWriter splices from pipes.
 type pipeWriter struct{ s *Stream }
 
-func (w *pipeWriter) move(fd int, at uint64) (int, error) {
+func (w *pipeWriter) holds() bool { return false }
+
+func (w *pipeWriter) move(fd int, at uint64) (int, error) { return w.s.splice(fd, at) }
+
+// splice moves what a pipe holds to an offset of the file.
+func (s *Stream) splice(pipe int, at uint64) (int, error) {
 	off := int64(at) //nolint:gosec // a file offset
 	for {
-		n, err := unix.Splice(fd, nil, int(w.s.file.Fd()), &off, 1<<20, unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+		n, err := unix.Splice(pipe, nil, int(s.file.Fd()), &off, 1<<20, unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -31,47 +36,65 @@ func (w *pipeWriter) move(fd int, at uint64) (int, error) {
 	}
 }
 
-func (w *pipeWriter) close() {}
+// terminalN is how much is taken from a terminal at once, in bytes; a pipe
+// holds it.
+const terminalN = 16 << 10
 
-// Sizes of a terminalWriter, in bytes.
-const (
-	mapSize   = 1 << 20  // of the mapping, and of the zeros behind the log
-	terminalN = 16 << 10 // read at once
-)
-
-// terminalWriter reads into a mapping of the file.
+// terminalWriter splices from a terminal into the guard's pipe, and from there
+// to the log.
 type terminalWriter struct {
-	s        *Stream
-	guard    *os.File // or nil
-	window   []byte   // maps the file from base on
-	base     uint64
-	reserved uint64 // the file has blocks up to here
+	s     *Stream
+	guard *os.File
+	held  int // bytes in the guard's pipe
 }
 
+// newTerminalWriter finds what an earlier process left in the pipe.
+func newTerminalWriter(s *Stream, guard *os.File) (*terminalWriter, error) {
+	n, err := unix.IoctlGetInt(int(guard.Fd()), unix.TIOCINQ)
+	if err != nil {
+		return nil, fmt.Errorf("look into the guard of a terminal: %w", err)
+	}
+	return &terminalWriter{s: s, guard: guard, held: n}, nil
+}
+
+func (w *terminalWriter) holds() bool { return w.held > 0 }
+
 func (w *terminalWriter) move(fd int, at uint64) (int, error) {
-	if err := w.prepare(at); err != nil {
+	if w.held == 0 {
+		n, err := w.take(fd)
+		if n == 0 || err != nil {
+			return 0, err
+		}
+		w.held = n
+	}
+	n, err := w.s.splice(int(w.guard.Fd()), at)
+	if err != nil {
 		return 0, err
 	}
-	p := w.window[at-w.base : at-w.base+terminalN]
-	if err := w.lock(unix.LOCK_EX); err != nil {
+	w.held -= n
+	return n, nil
+}
+
+// take moves bytes from the terminal to the pipe while it has the guard. It
+// waits for that as long as a stop of the sandbox.
+func (w *terminalWriter) take(fd int) (int, error) {
+	guard := int(w.guard.Fd())
+	if err := lock(guard, unix.LOCK_EX); err != nil {
 		return 0, err
 	}
 	for {
-		n, err := unix.Read(fd, p)
+		n, err := unix.Splice(fd, nil, guard, nil, terminalN, unix.SPLICE_F_NONBLOCK)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		return max(n, 0), errors.Join(err, w.lock(unix.LOCK_UN))
+		return int(max(n, 0)), errors.Join(err, lock(guard, unix.LOCK_UN))
 	}
 }
 
-// lock locks or unlocks the guard. It waits as long as a stop of the sandbox.
-func (w *terminalWriter) lock(how int) error {
-	if w.guard == nil {
-		return nil
-	}
+// lock locks or unlocks a guard.
+func lock(guard, how int) error {
 	for {
-		err := unix.Flock(int(w.guard.Fd()), how)
+		err := unix.Flock(guard, how)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -80,65 +103,4 @@ func (w *terminalWriter) lock(how int) error {
 		}
 		return nil
 	}
-}
-
-// prepare makes the mapping hold terminalN bytes at an offset, with blocks
-// behind them: a page that the file system had no room for would turn the read
-// into EFAULT, after it took the bytes.
-func (w *terminalWriter) prepare(at uint64) error {
-	if w.window == nil || at+terminalN > w.base+mapSize {
-		w.close()
-		base := at &^ 4095
-		if err := w.s.file.Truncate(int64(base + mapSize)); err != nil { //nolint:gosec // a file offset
-			return fmt.Errorf("lengthen log: %w", err)
-		}
-		m, err := unix.Mmap(int(w.s.file.Fd()), int64(base), mapSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED) //nolint:gosec // a file offset
-		if err != nil {
-			return fmt.Errorf("map log: %w", err)
-		}
-		w.window, w.base = m, base
-	}
-	if at+terminalN > w.reserved {
-		if err := reserve(w.s.file, at, 4*terminalN); err != nil {
-			return fmt.Errorf("reserve room for log: %w", err)
-		}
-		w.reserved = at + 4*terminalN
-	}
-	return nil
-}
-
-func (w *terminalWriter) close() {
-	if w.window != nil {
-		_ = unix.Munmap(w.window)
-		w.window = nil
-	}
-}
-
-// reserve gives the file n blocks' worth of room at an offset.
-func reserve(f *os.File, at, n uint64) error {
-	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, int64(at), int64(n)) //nolint:gosec // file offsets
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		_, err = f.WriteAt(make([]byte, n), int64(at)) //nolint:gosec // a file offset
-	}
-	return err
-}
-
-// trimZeros finds where the log of a terminal ends in its file: after the last
-// byte that is not zero. It cuts the file there.
-func trimZeros(f *os.File, size int64) (int64, error) {
-	const step = 64 << 10
-	buf := make([]byte, step)
-	end := size
-	for end > 0 {
-		n := min(end, step)
-		if _, err := f.ReadAt(buf[:n], end-n); err != nil {
-			return 0, err
-		}
-		kept := len(bytes.TrimRight(buf[:n], "\x00"))
-		end = end - n + int64(kept)
-		if kept > 0 || size-end > 4*mapSize {
-			break // no more zeros than these were ever ours
-		}
-	}
-	return end, f.Truncate(end)
 }

@@ -104,9 +104,9 @@ type Window struct {
 // ExecRequest starts a command as a session.
 //
 // The reply carries as many descriptors as [Session.Descriptors] says, the
-// outer ends of its standard streams: for a terminal the master, and its guard,
-// which whoever reads from the master locks with flock(2), exclusively, for the
-// time of each read; otherwise the write end of stdin and the read ends of
+// outer ends of its standard streams: for a terminal the master, and its guard, a
+// pipe, which whoever reads from the master locks with flock(2), exclusively, for
+// the time of each read, and leaves what he read in until it is in the log; otherwise the write end of stdin and the read ends of
 // stdout and stderr. The supervisor keeps duplicates.
 type ExecRequest struct {
 	Sandbox string   `json:"sandbox"`
