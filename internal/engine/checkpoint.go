@@ -178,7 +178,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoin
 			defer func() { _ = revoke() }()
 		}
 		for try := 0; ; try++ {
-			f.capture, err = e.attempt(b, o, c, f.arena, steps, stay)
+			f.capture, err = e.attempt(b, o, c, f.arena, steps, stay, try < hasty)
 			if try == len(pauses) || !fault.Passes(err) {
 				return err
 			}
@@ -209,7 +209,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoin
 }
 
 // attempt is one try.
-func (e *Engine) attempt(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages, stay bool) (capture *process.Capture, err error) {
+func (e *Engine) attempt(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages, stay, hasty bool) (capture *process.Capture, err error) {
 	letRead, err := b.sessions.holdTerminals()
 	if err != nil {
 		return nil, err
@@ -218,23 +218,27 @@ func (e *Engine) attempt(b *box, o *body, c *checkpoint, arena *memory.Arena, st
 	e.family.window.enter()
 	defer e.family.window.leave()
 	err = urgent(func() (err error) {
-		capture, err = e.stand(b, o, c, arena, steps, stay)
+		capture, err = e.stand(b, o, c, arena, steps, stay, hasty)
 		return err
 	})
 	return capture, err
 }
 
 // pauses are how long the processes go on before a checkpoint is tried again
-// that was refused over something of the moment: unread events, a process that
+// that was refused over something of the moment: unread messages, a process that
 // is ending.
 var pauses = [...]time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond,
 	50 * time.Millisecond, 100 * time.Millisecond,
 }
 
+// hasty is how many tries are made before what takes long to capture is captured, rather
+// than waited for.
+const hasty = 4
+
 // stand is the frozen window: everything between stop and resume. With stay,
 // nothing resumes that was captured.
-func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages, stay bool) (_ *process.Capture, err error) {
+func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages, stay, hasty bool) (_ *process.Capture, err error) {
 	begin := time.Now()
 	steps.last = begin
 	if err := o.live.Stop(); err != nil {
@@ -260,6 +264,7 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	snapshot := make(chan error, 1)
 	begun := false
 	env := b.sessions.env(o.root)
+	env.Hasty = hasty
 	env.PathOf = func(typ int32, handle []byte) (string, error) { return e.family.store.PathOf(o.upper, typ, handle) }
 	capture, err := o.live.Capture(env, arena, func() {
 		begun = true

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	events "github.com/sandtree/sandtree/internal/linux/inotify"
 	"github.com/sandtree/sandtree/internal/linux/sockdiag"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
@@ -33,6 +34,7 @@ type Capturer struct {
 	ends    map[ends]int   // descriptions of connections
 	sockets map[uint32]int // descriptions of sockets by inode
 	ids     *ids
+	scratch *events.Scratch // where unread events of inotify are made again, once there were any
 
 	numbers []int
 	text    []byte
@@ -107,6 +109,10 @@ func (c *Capturer) Close() {
 	if c.diag != nil {
 		_ = c.diag.Close()
 		c.diag = nil
+	}
+	if c.scratch != nil {
+		_ = c.scratch.Close()
+		c.scratch = nil
 	}
 }
 

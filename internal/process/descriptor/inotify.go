@@ -3,6 +3,7 @@ package descriptor
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,13 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	events "github.com/sandtree/sandtree/internal/linux/inotify"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
 // inotify are instances (inotify_init(2)) with their watches, which are made
 // anew on the same files. Events that nobody has read yet cannot be looked at
-// without taking them away: such a capture is refused, to be tried again soon.
+// without taking them away: they are put back by making them happen again, see
+// package linux/inotify. That takes long, so it is not done before the program had
+// some milliseconds to read them.
 //
 // An instance is made by the process, so that it counts to the sandbox's
 // instances; its watches are added by this process, by the files themselves.
@@ -29,11 +33,11 @@ func (inotify) late() bool { return true }
 func (inotify) claims(c *Capturer, d *description) bool { return c.isAnonymous(d, "inotify") }
 
 func (inotify) examine(c *Capturer, d *description) error {
-	unread, err := unix.IoctlGetInt(d.fd, unix.TIOCINQ) // FIONREAD
+	unread, err := events.Unread(d.fd)
 	if err != nil {
-		return fmt.Errorf("FIONREAD of an inotify instance: %w", err)
+		return err
 	}
-	if unread > 0 {
+	if d.unread = unread; unread > 0 && c.env.Hasty {
 		return c.refuse(d, "an inotify instance with events that it has not read", "let it read them").Passing()
 	}
 	text, err := c.info(d)
@@ -182,41 +186,97 @@ func (inotify) openInside(b *tracee.Batch, f *image.File) tracee.Ref {
 // keptMask are the bits of a watch's mask that adding it takes (inotify(7)).
 const keptMask = unix.IN_ALL_EVENTS | unix.IN_EXCL_UNLINK | unix.IN_ONESHOT
 
-// watchFiles adds the watches of an instance that a process has made.
+// read takes unread events out and puts them back.
+func (inotify) read(c *Capturer, d *description) (err error) {
+	if d.unread == 0 {
+		return nil
+	}
+	if c.scratch == nil {
+		if c.scratch, err = events.NewScratch(); err != nil {
+			return err
+		}
+	}
+	watches, done, err := watchesOf(c.env.Root, d.file.Marks)
+	defer done()
+	if err != nil {
+		return err
+	}
+	var happened []events.Event
+	err = quietly(d.fd, d.flags, func() (err error) {
+		happened, d.file.NextMark, err = c.scratch.Look(d.fd, watches)
+		return err
+	})
+	for _, e := range happened {
+		d.file.Happened = append(d.file.Happened, image.Happening{Mark: e.Watch, Mask: e.Mask, Cookie: e.Cookie, Name: []byte(e.Name)})
+	}
+	return err
+}
+
+// quietly does something to an instance while nobody gets signals of it (O_ASYNC), and sets its flags.
+func quietly(fd, flags int, f func() error) error {
+	set := func(flags int) error {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags&settable); err != nil {
+			return fmt.Errorf("flags of an inotify instance: %w", err)
+		}
+		return nil
+	}
+	err := set(flags &^ unix.O_ASYNC)
+	if err == nil {
+		err = f()
+	}
+	return errors.Join(err, set(flags))
+}
+
+// watchesOf opens what is watched below a root, to be closed by done.
+func watchesOf(root int, marks []image.Mark) (out []events.Watch, done func(), err error) {
+	var open []int
+	done = func() {
+		for _, fd := range open {
+			_ = unix.Close(fd)
+		}
+	}
+	for _, m := range marks {
+		at, err := openIn(root, m.Path, unix.O_PATH|unix.O_NOFOLLOW)
+		if err != nil {
+			return nil, done, fmt.Errorf("watch %s: %w", m.Path, err)
+		}
+		open = append(open, at)
+		out = append(out, events.Watch{Number: m.Number, Mask: m.Mask & keptMask, Path: procFD(at)})
+	}
+	return out, done, nil
+}
+
+// watchFiles adds the watches of an instance that a process has made, and its unread events.
 func (o *Opened) watchFiles(i int) error {
 	f := o.files[i]
 	fd, err := o.fetch(i)
 	if err != nil {
 		return err
 	}
-	last := 0
+	watches, done, err := watchesOf(o.target.Root, f.Marks)
+	defer done()
+	if err != nil {
+		return err
+	}
+	next := f.NextMark
 	for _, m := range f.Marks {
-		at, err := openIn(o.target.Root, m.Path, unix.O_PATH|unix.O_NOFOLLOW)
-		if err != nil {
-			return fmt.Errorf("watch %s: %w", m.Path, err)
-		}
-		err = unix.IoctlSetInt(fd, inotifySetNext, m.Number)
-		if err == nil {
-			var got int
-			got, err = unix.InotifyAddWatch(fd, procFD(at), m.Mask&keptMask)
-			if err == nil && got != m.Number {
-				err = fault.New(fault.Internal, "it got the number %d", got)
-			}
-		}
-		_ = unix.Close(at)
-		if err != nil {
-			return fmt.Errorf("watch %s as %d: %w", m.Path, m.Number, err)
-		}
-		last = max(last, m.Number)
-	}
-	if last > 0 {
-		if err := unix.IoctlSetInt(fd, inotifySetNext, last+1); err != nil {
-			return fmt.Errorf("next number of a watch: %w", err)
+		if f.NextMark == 0 {
+			next = max(next, m.Number+1)
 		}
 	}
-	return nil
+	if len(f.Happened) > 0 && o.scratch == nil {
+		if o.scratch, err = events.NewScratch(); err != nil {
+			return err
+		}
+	}
+	happened := make([]events.Event, len(f.Happened))
+	for i, h := range f.Happened {
+		happened[i] = events.Event{Watch: h.Mark, Mask: h.Mask, Cookie: h.Cookie, Name: string(h.Name)}
+	}
+	return quietly(fd, f.Flags, func() error {
+		if len(happened) == 0 {
+			return events.AddAll(fd, watches, next)
+		}
+		return o.scratch.Put(fd, happened, watches, next)
+	})
 }
-
-// inotifySetNext is INOTIFY_IOC_SETNEXTWD (linux/inotify.h, Linux 4.16), which
-// takes the number itself.
-const inotifySetNext = 0x40044900

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	events "github.com/sandtree/sandtree/internal/linux/inotify"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
@@ -41,11 +42,12 @@ type Opened struct {
 	pipes     map[int]*pipeEnds
 	objects   map[int]int // descriptors of FIFOs and deleted files, by Object
 
-	made    map[int]place // late files that a process has opened
-	watched map[int]bool  // epolls that have their interest lists
-	owned   map[int]bool  // files that have their owner
-	locked  map[int]bool  // files that have their locks
-	highest int           // the highest number in an interest list
+	made    map[int]place   // late files that a process has opened
+	watched map[int]bool    // epolls that have their interest lists
+	owned   map[int]bool    // files that have their owner
+	locked  map[int]bool    // files that have their locks
+	highest int             // the highest number in an interest list
+	scratch *events.Scratch // where unread events are made, once there are any
 }
 
 // place is where a description can be fetched from.
@@ -132,7 +134,7 @@ func (o *Opened) Seal() error {
 
 // Finish does what comes when all batches of [Opened.Complete] have run, whose
 // processes' pidfds must still be open: it adds the watches of inotify
-// instances.
+// instances and their unread events.
 func (o *Opened) Finish() error {
 	for i, f := range o.files {
 		if f.Kind != image.Inotify {
@@ -186,5 +188,9 @@ func (o *Opened) Close() error {
 		t.close()
 	}
 	o.terminals = nil
+	if o.scratch != nil {
+		_ = o.scratch.Close()
+		o.scratch = nil
+	}
 	return nil
 }

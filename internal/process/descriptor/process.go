@@ -52,6 +52,9 @@ type Env struct {
 	// read the masters meanwhile. Pipes may be read at any time.
 	Streams   []Stream
 	Terminals []int
+	// Hasty refuses, as being of the moment, what takes many milliseconds to capture and is likely to be gone
+	// soon: unread events of inotify.
+	Hasty bool
 	// MaxContent bounds the bytes of deleted files and in pipes that one
 	// capture saves; 0 is [DefaultMaxContent].
 	MaxContent int64

@@ -98,8 +98,12 @@ type File struct {
 	PID int
 	// Queue is a message queue's, with messages in the first file of an object alone.
 	Queue *POSIXQueue
-	// Marks are an inotify instance's watches.
-	Marks []Mark
+	// Marks are an inotify instance's watches, in the order in which fdinfo lists them,
+	// Happened are the events that were not read yet. NextMark is the number of
+	// its next watch, or 0 if that was not asked.
+	Marks    []Mark
+	Happened []Happening
+	NextMark int
 	// Locks belong to the description: flock(2), F_OFD_SETLK, F_SETLEASE.
 	Locks []Lock
 	// Owner is who gets signals of the description (F_SETOWN, F_SETSIG).
@@ -132,6 +136,14 @@ type Mark struct {
 	Number int    // that inotify_add_watch(2) gave
 	Path   string // inside, of what is watched
 	Mask   uint32
+}
+
+// Happening is an unread event of an inotify instance.
+type Happening struct {
+	Mark   int // the watch's number; -1 if events were lost
+	Mask   uint32
+	Cookie uint32 // what the two events of a renaming have in common
+	Name   []byte
 }
 
 // Timer is a timer of the kernel.
