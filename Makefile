@@ -31,10 +31,15 @@ test-deps:
 	scripts/test-rootfs >/dev/null
 
 # Real programs through checkpoints, rollbacks and forks, those that need packages
-# too. PROGRAMFLAGS='-rollbacks 20 -forks 4' does more of them.
+# too: with the root of most (packages), and with the large one (desktop). TESTFLAGS
+# and PROGRAMFLAGS narrow and widen: TESTFLAGS='-run /postgres' PROGRAMFLAGS='-rollbacks 100'.
+PROGRAMS ?= packages desktop
 test-programs: test-deps build
-	SANDTREE_TEST_ROOTFS=$$(scripts/programs-rootfs) CGO_ENABLED=0 \
-		go test -timeout 30m -v $(TESTFLAGS) ./programs -args -packages $(PROGRAMFLAGS)
+	for root in $(PROGRAMS); do \
+		tar=$$(scripts/programs-rootfs $$root); \
+		SANDTREE_TEST_ROOTFS=$$tar CGO_ENABLED=0 \
+			go test -timeout 30m -v $(TESTFLAGS) ./programs -args -$$root -rollbacks 20 -forks 4 $(PROGRAMFLAGS); \
+	done
 
 # Any command through a checkpoint, rollbacks and forks: what becomes different, or
 # what is refused. TRYFLAGS='-template web -ready "test -e /run/up" -check ./whole'.

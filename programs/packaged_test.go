@@ -4,6 +4,9 @@ package programs_test
 // lists: `make test-programs` runs them. The comment of each driver says what it
 // checks; what is asked after each step is asked by a process that comes anew.
 var packaged = []program{
+	{name: "zsh with jobs", argv: []string{"zsh", "-f", "jobs.zsh"}},
+	{name: "pytest", argv: []string{"python3", "pytests.py"}},
+	{name: "apt-get", argv: []string{"python3", "install.py"}},
 	{name: "git", argv: []string{"python3", "repository.py"}},
 	{name: "make", argv: []string{"python3", "build.py"}},
 	{name: "redis", argv: []string{"python3", "redis.py"}, after: []string{"redis-cli", "ping"}},

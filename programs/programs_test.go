@@ -23,6 +23,7 @@ import (
 
 var (
 	packages  = flag.Bool("packages", false, "run the programs that need packages, too; the root must have them")
+	large     = flag.Bool("desktop", false, "run the programs of the desktop's root instead")
 	rollbacks = flag.Int("rollbacks", 3, "rollbacks of each program")
 	forks     = flag.Int("forks", 2, "copies of each program")
 )
@@ -57,6 +58,9 @@ func TestPrograms(t *testing.T) {
 	all := quick
 	if *packages {
 		all = append(all, packaged...)
+	}
+	if *large {
+		all = desktop
 	}
 	for _, p := range all {
 		t.Run(p.name, func(t *testing.T) {

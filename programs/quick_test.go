@@ -14,5 +14,6 @@ var quick = []program{
 	{name: "find, du and rm", argv: []string{"python3", "find.py"}, needs: "device numbers"},
 	{name: "file locks", argv: []string{"python3", "filelocks.py"}},
 	{name: "test suite", argv: []string{"python3", "suite.py"}},
+	{name: "sleepers", argv: []string{"python3", "sleepers.py"}},
 	{name: "go http server", argv: []string{"./httpload"}, build: "programs/httpload"},
 }

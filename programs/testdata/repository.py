@@ -22,10 +22,11 @@ def git(repo, *argv):
     return p.stdout
 
 
-os.mkdir(where + "/work")
-git("work", "init", "-q", "-b", "main")
-os.mkdir(where + "/names")
-git("names", "init", "-q", "-b", "main")
+for repo in "work", "names":
+    os.mkdir(f"{where}/{repo}")
+    git(repo, "init", "-q", "-b", "main")
+    # Behind a commit's back it would pack what fsck is about to read.
+    git(repo, "config", "gc.autoDetach", "false")
 
 
 def commit():
