@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandtree/sandtree/client"
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/host"
 	"github.com/sandtree/sandtree/internal/host/control"
 )
@@ -19,9 +22,11 @@ func (inv *invocation) stopCmd() *cobra.Command {
 		Short: "Stop the daemon",
 		Long: `Stop the daemon of the state directory, or of --socket, and wait until it has ended. Its
 sandboxes are hibernated: the next daemon has them again, as they were, when they are first
-used. What could not be kept is listed. With --now they end at once, and come back at their
-last durable checkpoints. What the daemon made on the machine is removed, but the state
-directory. Without a daemon this fails (exit code 10).`,
+used. What could not be kept is listed, and the exit code is 9 then: processes that cannot
+be captured, checkpoints that could not be written, but not those that were to be in memory
+alone. With --now they end at once, and come back at their last durable checkpoints. What
+the daemon made on the machine is removed, but the state directory. Without a daemon this
+fails (exit code 10).`,
 		Example: "  sandtree stop\n  sandtree --state /srv/sandtree stop --now",
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,7 +47,7 @@ directory. Without a daemon this fails (exit code 10).`,
 			if s.Report != nil {
 				v.Hibernated, v.Lost = s.Report.Hibernated, append(v.Lost, s.Report.Lost...)
 			}
-			return inv.show(v, func(w io.Writer) {
+			err = inv.show(v, func(w io.Writer) {
 				fmt.Fprintf(w, "stopped process %d\n", v.PID)
 				if v.Hibernated > 0 {
 					fmt.Fprintf(w, "hibernated %d sandboxes\n", v.Hibernated)
@@ -51,10 +56,31 @@ directory. Without a daemon this fails (exit code 10).`,
 					fmt.Fprintf(w, "lost of %s: %s\n", printable(l.Name), printable(l.What))
 				}
 			})
+			if err == nil {
+				err = losses(v.Lost)
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "do not hibernate sandboxes")
 	return cmd
+}
+
+// losses is the error of a stop that has lost what nobody wished to lose; nil if
+// it has not.
+func losses(all []control.Loss) error {
+	var names []string
+	for _, l := range all {
+		if n := printable(l.Name); !l.Wished && !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return fault.New(fault.Lost, "the daemon has ended, and states of %d sandboxes are lost: %s", len(names), strings.Join(names, ", ")).
+		WithHint("a checkpoint tells what cannot be captured while there is time to end it: sandtree checkpoint SANDBOX")
 }
 
 // chosenState is the state directory of the chosen daemon.

@@ -43,8 +43,8 @@ the template is a fork of that: what the command has started runs in it already.
 It is ready when the command of --ready, which is run again and again beside it, ends
 with status 0. Without --ready it is ready when it has ended with status 0, or when it has
 run for 2 seconds. If it ends with another status, or is not ready in time, there is no
-template, and the error shows the end of its output. The golden checkpoint lives as long as
-the template's supervisor; after that it is made again for the next sandbox.`,
+template, and the error shows the end of its output. The golden checkpoint is durable as
+others are: after a restart the command does not run again.`,
 		Example: `  sandtree template create debian --image debian
   sandtree template create web --image debian --start 'exec ./serve' --ready 'test -e /run/serve.up' \
     --env PORT=80 --user www-data --workdir /srv --memory 4G --cpus 2 --pids 2000 --disk 10G`,

@@ -142,6 +142,8 @@ type Loss struct {
 	Sandbox string `json:"sandbox"`
 	Name    string `json:"name"`
 	What    string `json:"what"`
+	// Wished is set for a checkpoint that was to be in memory alone.
+	Wished bool `json:"wished,omitempty"`
 }
 
 // LowDisk reports that the disk of the state directory runs full. It is sent

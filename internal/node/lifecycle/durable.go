@@ -144,7 +144,7 @@ func (s *Sandboxes) mayComeBack(ctx context.Context, rec store.Sandbox) (bool, e
 	}
 	all, err := s.store.Checkpoints(ctx, rec.ID)
 	for _, c := range all {
-		if c.Info.Durable == control.DurableYes || c.Info.Durable == control.DurablePending {
+		if mayBeDurable(c.Info) {
 			return true, err
 		}
 	}

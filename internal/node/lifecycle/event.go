@@ -140,7 +140,9 @@ func (s *Sandboxes) SupervisorDied(e hostcontrol.SupervisorDied) {
 			b.fam = nil
 		}
 		b.recMu.Unlock()
-		if mine && s.fallAsleep(b, "its supervisor died: "+e.Reason) {
+		if mine && b.record().Golden {
+			s.goldenDied(b)
+		} else if mine && s.fallAsleep(b, "its supervisor died: "+e.Reason) {
 			go s.comeBack(b)
 		}
 		b.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +20,9 @@ import (
 // taken, its processes end, and each sandbox of the template is a fork of that.
 //
 // The golden sandbox has a record, as others have, so that a node that starts
-// finds what an earlier one made or left half made. It lives and dies with the
-// family's supervisor, and is made again when the next sandbox is created.
+// finds what an earlier one made or left half made. The checkpoint is durable as
+// others are: the family's next supervisor has it from disk. Only one that was
+// not written yet is made again, when the next sandbox is created.
 type goldens struct {
 	ctx    context.Context // ends with the node
 	cancel context.CancelFunc
@@ -43,7 +45,7 @@ func (gs *goldens) close() {
 
 // golden is a golden checkpoint that is there, or is being made.
 type golden struct {
-	fam    *family
+	fam    *family // nil: no supervisor runs, and the next one may have it
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is made or has failed
 	// What follows is set by then.
@@ -60,7 +62,7 @@ func (s *Sandboxes) golden(ctx context.Context, t store.Template, fam *family) (
 	gs := s.goldens
 	gs.mu.Lock()
 	g := gs.byTemplate[t.ID]
-	if g == nil || g.fam.pid != fam.pid {
+	if g == nil || !g.of(fam) {
 		old := g
 		g = &golden{fam: fam, done: make(chan struct{})}
 		var making context.Context
@@ -76,6 +78,9 @@ func (s *Sandboxes) golden(ctx context.Context, t store.Template, fam *family) (
 		return nil, context.Cause(ctx)
 	}
 }
+
+// of reports whether a supervisor has the checkpoint, or is making it.
+func (g *golden) of(fam *family) bool { return g.fam != nil && g.fam.pid == fam.pid }
 
 // makeGolden makes a golden checkpoint, and removes what is left of an earlier
 // one, whose supervisor has died.
@@ -155,7 +160,7 @@ func (s *Sandboxes) buildGolden(ctx context.Context, t store.Template, g *golden
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if g.checkpoint, err = s.checkpoint(ctx, b, CheckpointOptions{Keep: KeepNot}); err != nil {
+	if g.checkpoint, err = s.checkpoint(ctx, b, CheckpointOptions{}); err != nil {
 		return err
 	}
 	if err := g.fam.client.Halt(ctx, rec.ID); err != nil {
@@ -175,7 +180,11 @@ func (s *Sandboxes) shell(ctx context.Context, b *sandbox, t store.Template, com
 // fromGolden makes a sandbox, whose record is there, from a golden checkpoint.
 // b.mu is held.
 func (s *Sandboxes) fromGolden(ctx context.Context, b *sandbox, g *golden) error {
-	rec := b.record()
+	// Until it has a durable checkpoint of its own it comes back at this one.
+	rec, err := s.update(ctx, b, func(r *store.Sandbox) { r.ForkedFrom = g.checkpoint.ID })
+	if err != nil {
+		return err
+	}
 	b.hold() // until its sessions are known
 	defer s.letGo(b)
 	r, files, err := g.fam.client.Fork(ctx, control.ForkRequest{
@@ -211,15 +220,18 @@ func (s *Sandboxes) recoverGolden(ctx context.Context, b *sandbox, f found, ther
 		if err != nil {
 			return err
 		}
-		for _, c := range tree.Checkpoints {
-			if c.ID != rec.At {
-				continue
-			}
-			g := &golden{fam: f.fam, cancel: func(error) {}, done: make(chan struct{}), sandbox: b, checkpoint: c, start: rec.StartSession}
-			close(g.done)
-			s.goldens.mu.Lock()
-			defer s.goldens.mu.Unlock()
-			s.goldens.byTemplate[rec.Template] = g
+		if err := s.agree(ctx, tree); err != nil {
+			return err
+		}
+		if s.takeGolden(b, f.fam, tree.Checkpoints) {
+			return nil
+		}
+	} else {
+		c, err := s.store.Checkpoint(ctx, rec.At)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		if c.Info.ID != "" && mayBeDurable(c.Info) && s.takeGolden(b, nil, []control.Checkpoint{c.Info}) {
 			return nil
 		}
 	}
@@ -227,6 +239,84 @@ func (s *Sandboxes) recoverGolden(ctx context.Context, b *sandbox, f found, ther
 		s.log.Error("remove a golden sandbox that was lost", "sandbox", rec.ID, "error", err)
 	}
 	return nil
+}
+
+// takeGolden makes a golden sandbox that is there its template's, if its checkpoint
+// is among some that a supervisor has; without a supervisor, that the next may have.
+func (s *Sandboxes) takeGolden(b *sandbox, fam *family, all []control.Checkpoint) bool {
+	rec := b.record()
+	i := slices.IndexFunc(all, func(c control.Checkpoint) bool { return c.ID == rec.At })
+	if i < 0 {
+		return false
+	}
+	g := &golden{fam: fam, cancel: func(error) {}, done: make(chan struct{}), sandbox: b, checkpoint: all[i], start: rec.StartSession}
+	close(g.done)
+	s.goldens.mu.Lock()
+	defer s.goldens.mu.Unlock()
+	if old := s.goldens.byTemplate[rec.Template]; old != nil {
+		select {
+		case <-old.done:
+		default:
+			return false // another one is being made
+		}
+		if old.sandbox != b {
+			return false
+		}
+	}
+	s.goldens.byTemplate[rec.Template] = g
+	return true
+}
+
+// goldenRecovered notes that a new supervisor has a golden sandbox of an earlier one, or
+// has it not: then its checkpoint is made again for whoever wants it next.
+func (s *Sandboxes) goldenRecovered(b *sandbox, f *family, t control.TreeReply) {
+	b.setFamily(f)
+	if !s.takeGolden(b, f, t.Checkpoints) {
+		s.log.Warn("a golden checkpoint did not come back; it is made again", "template", f.id)
+	}
+}
+
+// goldenDied notes that the supervisor of a golden sandbox is gone. b.mu is held.
+func (s *Sandboxes) goldenDied(b *sandbox) {
+	s.goldens.mu.Lock()
+	defer s.goldens.mu.Unlock()
+	g := s.goldens.byTemplate[b.record().Template]
+	if g == nil {
+		return
+	}
+	select {
+	case <-g.done: // else its making fails, and tells so
+		if g.sandbox == b {
+			lost := *g
+			lost.fam = nil
+			s.goldens.byTemplate[b.record().Template] = &lost
+		}
+	default:
+	}
+}
+
+// keepGoldens waits until the golden checkpoints are durable, which the daemon's end
+// would lose otherwise.
+func (s *Sandboxes) keepGoldens(ctx context.Context, all []*sandbox) {
+	for _, b := range all {
+		rec := b.record()
+		if !rec.Golden || rec.State == store.Creating || rec.State == store.Removing {
+			continue
+		}
+		c, err := s.store.Checkpoint(ctx, rec.At)
+		if err != nil || c.Info.Durable == control.DurableYes || c.Info.ID == "" {
+			continue
+		}
+		if reason := s.keepNow(ctx, b, c); reason != "" {
+			s.log.Warn("a golden checkpoint is made again by the next daemon: it could not be made durable", "template", rec.Template, "reason", reason)
+		}
+	}
+}
+
+// mayBeDurable reports whether a checkpoint is durable, or may be: it was being written
+// when it was last heard of.
+func mayBeDurable(c control.Checkpoint) bool {
+	return c.Durable == control.DurableYes || c.Durable == control.DurablePending
 }
 
 // GoldenState says whether a template's golden checkpoint is there.
@@ -253,7 +343,14 @@ func (s *Sandboxes) Golden(template string) (GoldenState, control.Checkpoint) {
 	default:
 		return GoldenMaking, control.Checkpoint{}
 	}
-	if f := s.families.running(template); g.err != nil || f == nil || f.pid != g.fam.pid {
+	if g.err != nil {
+		return GoldenMissing, control.Checkpoint{}
+	}
+	if f := s.families.running(template); f != nil && g.of(f) {
+		return GoldenReady, g.checkpoint
+	}
+	// The next supervisor has what is durable.
+	if c, err := s.store.Checkpoint(context.Background(), g.checkpoint.ID); err != nil || c.Info.Durable != control.DurableYes {
 		return GoldenMissing, control.Checkpoint{}
 	}
 	return GoldenReady, g.checkpoint

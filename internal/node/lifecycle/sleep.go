@@ -191,7 +191,7 @@ func (s *Sandboxes) familyStarted(ctx context.Context, f *family) error {
 	var req control.RecoverRequest
 	setuid := map[string]bool{}
 	for _, rec := range recs {
-		if rec.Template != f.id || rec.Golden || rec.State == store.Creating || rec.State == store.Removing {
+		if rec.Template != f.id || rec.State == store.Creating || rec.State == store.Removing {
 			continue
 		}
 		if _, known := setuid[rec.Template]; !known {
@@ -244,6 +244,10 @@ func (s *Sandboxes) recovered(ctx context.Context, f *family, t control.TreeRepl
 	b := s.live[t.Sandbox]
 	s.mu.Unlock()
 	if b == nil {
+		return nil
+	}
+	if b.record().Golden {
+		s.goldenRecovered(b, f, t)
 		return nil
 	}
 	b.recMu.Lock()

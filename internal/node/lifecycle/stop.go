@@ -26,7 +26,8 @@ func (s *Sandboxes) HibernateAll(ctx context.Context) hostcontrol.Stopped {
 	s.goldens.close()
 	s.mu.Lock()
 	var all []*sandbox
-	for _, b := range s.live {
+	everything := values(s.live)
+	for _, b := range everything {
 		if rec := b.record(); !rec.Golden && rec.State != store.Removing && rec.State != store.Creating {
 			all = append(all, b)
 		}
@@ -53,6 +54,7 @@ func (s *Sandboxes) HibernateAll(ctx context.Context) hostcontrol.Stopped {
 		})
 	}
 	wg.Wait()
+	s.keepGoldens(ctx, everything)
 	out.Time = time.Now().UTC()
 	return out
 }
@@ -89,8 +91,8 @@ func (s *Sandboxes) hibernateOne(ctx context.Context, b *sandbox) (slept bool, l
 		if c.Info.ID == "" || c.Info.Durable == control.DurableYes {
 			continue
 		}
-		reason := "it was to be in memory alone"
-		if c.Info.Durable != control.DurableNo {
+		reason, wished := "it was to be in memory alone", c.Info.Durable == control.DurableNo
+		if !wished {
 			if reason = s.keepNow(ctx, b, c); reason == "" {
 				continue
 			}
@@ -100,6 +102,7 @@ func (s *Sandboxes) hibernateOne(ctx context.Context, b *sandbox) (slept bool, l
 			called = c.ID
 		}
 		lose("checkpoint %s: %s", called, reason)
+		lost[len(lost)-1].Wished = wished
 	}
 	return slept, lost
 }
