@@ -118,7 +118,8 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 	if err := failLoadFiles.Hit(); err != nil {
 		return err
 	}
-	if err := c.loadMemory(&s, snapshot, zygotes); err != nil {
+	own, err := c.loadMemory(&s, snapshot, zygotes)
+	if err != nil {
 		return err
 	}
 	if err := failLoadZygotes.Hit(); err != nil {
@@ -129,11 +130,7 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 		c.sessions = append(c.sessions, &session{Session: x.Session, stdinClosed: x.StdinClosed})
 	}
 	c.snapshot, c.zygotes, c.tree = snapshot, zygotes, s.Tree
-	var pages int64
-	for _, r := range s.Runs {
-		pages += int64(r.Len)
-	}
-	c.family.evictor.arrived(c, c.weigh(pages))
+	c.family.evictor.arrived(c, c.weigh(own))
 	return nil
 }
 
@@ -177,28 +174,26 @@ func (c *checkpoint) countFiles(upper string) error {
 	return c.family.store.Recount(upper, c.quota)
 }
 
-// loadMemory makes the zygotes anew.
-func (c *checkpoint) loadMemory(s *worker.Stored, snapshot string, zygotes map[int]*sharedZygote) error {
+// loadMemory makes the zygotes anew. It returns how many bytes of pages they have.
+func (c *checkpoint) loadMemory(s *worker.Stored, snapshot string, zygotes map[int]*sharedZygote) (int64, error) {
 	st, err := s.Pages.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var pages []byte
+	var content []byte
 	if st.Size() > 0 {
-		if pages, err = unix.Mmap(int(s.Pages.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED); err != nil {
-			return fmt.Errorf("map the pages: %w", err)
+		if content, err = unix.Mmap(int(s.Pages.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED); err != nil {
+			return 0, fmt.Errorf("map the pages: %w", err)
 		}
-		defer func() { _ = unix.Munmap(pages) }()
+		defer func() { _ = unix.Munmap(content) }()
 	}
-	runs := map[int][]memory.Run{}
-	for _, r := range s.Runs {
-		if r.At < 0 || r.Len > uint64(len(pages)) || uint64(r.At) > uint64(len(pages))-r.Len {
-			return fault.New(fault.Invalid, "pages beyond the end")
-		}
-		runs[r.PID] = append(runs[r.PID], memory.Run{Start: r.Addr, End: r.Addr + r.Len, Data: pages[r.At : uint64(r.At)+r.Len]})
+	pages, err := newStoredPages(content, s.Runs)
+	if err != nil {
+		return 0, err
 	}
+	guards := map[int][]memory.Run{}
 	for _, g := range s.State.Guards {
-		runs[g.PID] = append(runs[g.PID], memory.Run{Start: g.Start, End: g.End, Guard: true})
+		guards[g.PID] = append(guards[g.PID], memory.Run{Start: g.Start, End: g.End, Guard: true})
 	}
 	type key struct {
 		pid   int
@@ -222,21 +217,23 @@ func (c *checkpoint) loadMemory(s *worker.Stored, snapshot string, zygotes map[i
 	for _, line := range process.Lineages(s.Tree) {
 		z, err := memory.NewZygote(c.family.seed.Server())
 		if err != nil {
-			return err
+			return 0, err
 		}
 		zygotes[line.Key] = share(z)
 		var deltas []*memory.Delta
+		ls := lenders{}
 		for _, p := range line.Processes {
 			if p.State == image.Zombie {
 				continue
 			}
-			deltas = append(deltas, &memory.Delta{PID: p.PID, VMAs: p.Memory.VMAs, Runs: runs[p.PID], Full: true})
+			runs := append(pages.of(p.PID, ls), guards[p.PID]...)
+			deltas = append(deltas, &memory.Delta{PID: p.PID, VMAs: p.Memory.VMAs, Runs: runs, Full: true})
 		}
 		if err := z.Update(deltas, open); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return pages.used, nil
 }
 
 // unload leaves the checkpoint on disk alone, if it is there and nobody uses it.

@@ -155,3 +155,56 @@ same(int(os.read(r, 8)), `+fmt.Sprint(workers)+`)
 		}
 	}
 }
+
+// What workers share they share again when they come back from disk, and so does
+// what was not captured as shared but is the same.
+func TestPreforkServerSharesFromDisk(t *testing.T) {
+	const heap, workers = 48, 5
+	k := newKeepingWith(t, withoutStandbys)
+	box := k.create()
+	x := k.obedient(box)
+	x.must("start", fmt.Sprintf(prefork, heap, workers))
+	x.must("write", "contents(1)")
+	first := k.kept(box, k.keep(box).ID)
+	x.must("write", "contents(2)")
+	was := x.must("contents", "contents()")
+	second := k.kept(box, k.keep(box).ID)
+	t.Logf("on disk: %d KB, and %d KB for the second", first.DurableBytes>>10, second.DurableBytes>>10)
+	x.must("write", "contents(3)")
+	tree := k.tree(box)
+	k.killSupervisor()
+	k.recover(tree)
+	_, ss := k.rollback(box, second.ID)
+	x = ss[x.id]
+	shares := func(what string) {
+		t.Helper()
+		n, mb := residentShare(x)
+		t.Logf("%s: %d processes, Pss %d MB", what, n, mb)
+		if n != workers+1 || mb > 2*heap {
+			t.Errorf("%s: %d processes, Pss %d MB", what, n, mb)
+		}
+	}
+	shares("from disk")
+	if now := x.must("contents from disk", "contents()"); now != was {
+		t.Fatalf("from disk they have %s, not %s", now, was)
+	}
+	// It goes on as one that was never on disk alone.
+	for round := 3; round < 6; round++ {
+		x.must("write", fmt.Sprintf("contents(%d)", round))
+		was = x.must("contents", "contents()")
+		c := k.keep(box)
+		if most := int64(heap) << 20; c.DirtyBytes > most {
+			t.Errorf("round %d copied %d MB", round, c.DirtyBytes>>20)
+		}
+		_, ss = k.rollback(box, c.ID)
+		x = ss[x.id]
+		shares(fmt.Sprint("round ", round))
+		if now := x.must("contents", "contents()"); now != was {
+			t.Fatalf("round %d: rolled back to %s, not %s", round, now, was)
+		}
+	}
+	_, ss = k.rollback(box, first.ID)
+	x = ss[x.id]
+	shares("the first")
+	x.must("workers end", "same([os.write(w.w, struct.pack('q', -1)) and os.waitpid(w.pid, 0) for w in workers], [(w.pid, 7 << 8) for w in workers])")
+}

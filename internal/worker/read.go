@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandtree/sandtree/internal/durable"
 	"github.com/sandtree/sandtree/internal/durable/machine"
 	"github.com/sandtree/sandtree/internal/fault"
@@ -58,28 +56,19 @@ func (w *Worker) readRecord(ctx context.Context, id string, s *control.Stored) e
 	if err := r.Section(ctx, control.Section, &s.State); err != nil {
 		return err
 	}
-	fd, err := unix.MemfdCreate("pages", unix.MFD_CLOEXEC)
+	pids := r.PIDs()
+	p, err := newPageFile(len(pids))
 	if err != nil {
-		return fmt.Errorf("memfd_create: %w", err)
+		return err
 	}
-	s.Pages = os.NewFile(uintptr(fd), "pages")
-	at := int64(0)
-	for _, pid := range r.PIDs() {
-		err := r.Pages(ctx, pid, func(run durable.Run) error {
-			if run.Data != nil {
-				if _, err := s.Pages.WriteAt(run.Data, at); err != nil {
-					return fmt.Errorf("write pages into memory: %w", err)
-				}
-			}
-			s.Runs = append(s.Runs, control.Run{PID: pid, Addr: run.Addr, Len: run.Len, At: at})
-			at += int64(run.Len) //nolint:gosec // fits into an address space
-			return nil
-		})
-		if err != nil {
+	s.Pages = p.file
+	for _, pid := range pids {
+		if err := r.Pages(ctx, pid, func(run durable.Run) error { return p.add(pid, run) }); err != nil {
 			return err
 		}
 	}
-	return s.Pages.Truncate(at)
+	s.Runs = p.runs
+	return s.Pages.Truncate(p.size)
 }
 
 func closeState(s *control.State) {

@@ -139,7 +139,8 @@ type Stored struct {
 	Info  durable.Info
 	Tree  *image.Tree
 	State State
-	// Pages has the private memory of all processes, where Runs say.
+	// Pages has the private memory of all processes, where Runs say. What
+	// several have at the same address with the same content stands in it once.
 	Pages *os.File
 	Runs  []Run
 }
