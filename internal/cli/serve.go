@@ -49,7 +49,7 @@ The log goes to the standard error, as JSON with --json.`,
 	f.Var(&pool, "pool-size", "size that a template's pool begins with (default 2G); it grows as needed")
 	f.Var(&reserve, "reserve", "what pools leave free on the disk (default 5%, at least 1G)")
 	f.DurationVar(&within, "hibernate-within", time.Minute, "how long it may take to hibernate sandboxes at the end; 0: they are not")
-	f.Var(&memory, "checkpoint-memory", "what a template's checkpoints may take in memory (default a quarter of it); others are on disk")
+	f.Var(&memory, "checkpoint-memory", "what checkpoints may take in memory (default a quarter of it); those used longest ago are on disk")
 	f.BoolVar(&other, "other-kernel", false, "take durable checkpoints of another kernel release, where programs cannot tell")
 	f.BoolVar(&debug, "debug", false, "log what is done in detail")
 	return cmd

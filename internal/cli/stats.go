@@ -15,7 +15,8 @@ func (inv *invocation) statsCmd() *cobra.Command {
 		Use:   "stats SANDBOX",
 		Short: "Show what a sandbox uses",
 		Long: `Show what a sandbox uses at this moment: CPU, memory, processes, disk, checkpoints, and what those
-take in memory, beside the budget of all checkpoints of its template (serve --checkpoint-memory).`,
+take in memory, beside what all of its template take, and the budget for those of all templates (serve
+--checkpoint-memory).`,
 		Example:           "  sandtree stats try",
 		Args:              exactly(1),
 		ValidArgsFunction: inv.completeSandbox,

@@ -36,11 +36,17 @@ func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, 
 	if err := checkBudget(cfg.CheckpointMemory); err != nil {
 		return nil, err
 	}
-	f, err := newFamily(cfg, log)
-	if err != nil {
+	e := &Engine{events: events, log: log, boxes: map[string]*box{}, origins: newOrigins()}
+	var err error
+	if e.evictor, err = newEvictor(e, cfg); err != nil {
 		return nil, err
 	}
-	e := &Engine{family: f, events: events, log: log, boxes: map[string]*box{}, origins: newOrigins()}
+	f, err := newFamily(cfg, log)
+	if err != nil {
+		e.evictor.free()
+		return nil, err
+	}
+	e.family, f.evictor = f, e.evictor
 	most := MostStandbys
 	if cfg.NoStandbys {
 		most = 0
@@ -48,8 +54,7 @@ func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, 
 	e.standbys = newStandbys(e, most)
 	e.keeper = newKeeper(e, cfg.Durable)
 	f.keeper = e.keeper
-	e.evictor = newEvictor(e, cfg.CheckpointMemory)
-	f.evictor = e.evictor
+	e.evictor.start()
 	e.relief = newRelief(e)
 	return e, nil
 }
@@ -72,7 +77,9 @@ func (e *Engine) Close(ctx context.Context) error {
 	}
 	e.wg.Wait()
 	e.origins.close()
-	return errors.Join(append(errs, e.family.close())...)
+	errs = append(errs, e.family.close())
+	e.evictor.free()
+	return errors.Join(errs...)
 }
 
 // box finds a sandbox.

@@ -8,8 +8,9 @@ import (
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
-// evictor keeps what checkpoints cost in memory within a budget. Those used longest
-// ago leave the memory, and are read from disk when they are used again; what is
+// evictor keeps what checkpoints cost in memory within a budget, that of all families
+// together: they tell each other in a ledger. Those used longest ago leave the memory, of
+// whichever family, and are read from disk when they are used again; what is
 // not durable is made so first. Their files stay in the pool. The one that a live sandbox stands
 // at stays: it costs little, since the sandbox's own pages are the same, and is wanted next.
 //
@@ -18,37 +19,87 @@ import (
 // Its own lock is the innermost but that of the residents.
 type evictor struct {
 	engine *Engine
-	limit  int64 // bytes
+	limit  int64 // bytes, of all families
+	ledger *control.Ledger
 	all    residents
 
 	mu      sync.Mutex
-	changed *sync.Cond // of all below
-	target  int64      // it is to come down to this
+	changed *sync.Cond // of all below, and of the ledger
+	target  int64      // this family is to come down to this
 	wanted  bool       // to do so
+	shared  bool       // all families take more than the limit
 	working bool
 	closed  bool
-	done    chan struct{}
+	done    sync.WaitGroup
 }
 
 // shareOfMachine is the part of the machine's memory that is the budget, if
 // none is given.
 const shareOfMachine = 4
 
-func newEvictor(e *Engine, limit int64) *evictor {
-	if limit <= 0 {
-		limit = machineMemory().total / shareOfMachine
+// newEvictor makes one that does nothing before start.
+func newEvictor(e *Engine, cfg control.Config) (_ *evictor, err error) {
+	v := &evictor{engine: e, limit: cfg.CheckpointMemory, ledger: cfg.Ledger}
+	if v.limit <= 0 {
+		v.limit = machineMemory().total / shareOfMachine
 	}
-	v := &evictor{engine: e, limit: limit, done: make(chan struct{})}
+	if v.ledger == nil { // it is the only family
+		if v.ledger, err = control.NewLedger(); err != nil {
+			return nil, err
+		}
+	}
+	if v.all.account, err = v.ledger.Account(cfg.Row); err != nil {
+		v.ledger.Close()
+		return nil, err
+	}
 	v.changed = sync.NewCond(&v.mu)
-	go v.run()
-	return v
+	return v, nil
+}
+
+func (v *evictor) start() {
+	v.done.Go(v.run)
+	v.done.Go(v.listen)
 }
 
 // arrived says that a checkpoint is in memory, and costs so much.
 func (v *evictor) arrived(c *checkpoint, bytes int64) {
 	v.all.add(c, bytes)
-	if v.all.total() > v.limit {
-		v.reduce(v.limit)
+	if v.exceeded() {
+		v.share()
+		v.ledger.Call()
+	}
+}
+
+// exceeded reports whether all families take more than they may.
+func (v *evictor) exceeded() bool { return v.ledger.Total() > v.limit }
+
+// share has this family give something up, if it is its turn.
+func (v *evictor) share() {
+	if !v.all.account.Turn() {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.shared = true
+	v.all.account.SetBusy(true)
+	v.changed.Broadcast()
+}
+
+// listen hears from other families: of what they take, and that they have given
+// something up.
+func (v *evictor) listen() {
+	for {
+		n := v.ledger.Changes()
+		if v.over() {
+			return
+		}
+		if v.exceeded() {
+			v.share()
+		}
+		v.mu.Lock()
+		v.changed.Broadcast()
+		v.mu.Unlock()
+		v.ledger.Await(n)
 	}
 }
 
@@ -68,16 +119,19 @@ func (v *evictor) reduce(target int64) {
 func (v *evictor) admit() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for !v.closed && (v.wanted || v.working) && v.all.total() > v.limit+v.limit/4 {
+	for !v.closed && (v.busy() || v.ledger.Busy()) && v.ledger.Total() > v.limit+v.limit/4 {
 		v.changed.Wait()
 	}
 }
+
+// busy reports whether something is to leave, or is leaving. v.mu is held.
+func (v *evictor) busy() bool { return v.wanted || v.shared || v.working }
 
 // wait waits until nothing is to leave.
 func (v *evictor) wait() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for !v.closed && (v.wanted || v.working) {
+	for !v.closed && v.busy() {
 		v.changed.Wait()
 	}
 }
@@ -87,28 +141,46 @@ func (v *evictor) close() {
 	v.closed = true
 	v.changed.Broadcast()
 	v.mu.Unlock()
-	<-v.done
+	v.ledger.Call()
+	v.done.Wait()
+}
+
+// free lets go of the ledger, when no checkpoint is in memory any more.
+func (v *evictor) free() {
+	v.all.account.Clear()
+	v.ledger.Close()
 }
 
 func (v *evictor) run() {
-	defer close(v.done)
 	for {
 		v.mu.Lock()
-		for !v.wanted && !v.closed {
+		for !v.wanted && !v.shared && !v.closed {
 			v.changed.Wait()
 		}
 		if v.closed {
 			v.mu.Unlock()
 			return
 		}
-		target := v.target
-		v.wanted, v.working = false, true
+		target, own, shared := v.target, v.wanted, v.shared
+		v.wanted, v.shared, v.working = false, false, true
 		v.mu.Unlock()
-		n := v.trim(target)
+		n := 0
+		if own {
+			n += v.trim(func(*checkpoint) bool { return v.all.total() > target })
+		}
+		if shared {
+			n += v.giveUp()
+		}
 		v.mu.Lock()
 		v.working = false
+		if !v.busy() {
+			v.all.account.SetBusy(false)
+		}
 		v.changed.Broadcast()
 		v.mu.Unlock()
+		if n > 0 || v.exceeded() { // others wait for that, or it is their turn
+			v.ledger.Call()
+		}
 		if n > 0 {
 			v.engine.log.Debug("checkpoints have left the memory", "count", n, "bytes_left", v.all.total(), "budget", v.limit)
 		}
@@ -122,15 +194,38 @@ const (
 	passes
 )
 
-// trim has checkpoints leave until the target is reached or nothing can, and
-// returns how many have.
-func (v *evictor) trim(target int64) (n int) {
+// giveUp has checkpoints leave while all families together take too much, as long
+// as no other family has one that was used longer ago. It returns how many have left.
+func (v *evictor) giveUp() (n int) {
+	others := false
+	n = v.trim(func(c *checkpoint) bool {
+		used, ok := v.all.lastUse(c)
+		if !v.exceeded() || others {
+			return false
+		}
+		if ok {
+			v.all.account.SetOldest(used)
+			others = !v.all.account.Oldest(used)
+		}
+		return !others
+	})
+	if v.exceeded() && !others { // nothing more can leave here, until something is used
+		v.all.account.SetOldest(control.Never)
+	}
+	return n
+}
+
+// trim has checkpoints leave that may, those used longest ago first, until more is
+// false for the next or nothing can, and returns how many have.
+func (v *evictor) trim(more func(next *checkpoint) bool) (n int) {
 	for pass := range passes {
 		for _, c := range v.all.all() {
-			if v.all.total() <= target {
-				return n
+			release, may := v.mayLeave(c, pass)
+			if !may {
+				continue
 			}
-			if v.over() {
+			if v.over() || !more(c) {
+				release()
 				return n
 			}
 			if v.evict(c, pass) {
@@ -139,6 +234,7 @@ func (v *evictor) trim(target int64) (n int) {
 				v.changed.Broadcast()
 				v.mu.Unlock()
 			}
+			release()
 		}
 	}
 	return n
@@ -150,22 +246,28 @@ func (v *evictor) over() bool {
 	return v.closed
 }
 
-// evict has one checkpoint leave, if it may and can.
-func (v *evictor) evict(c *checkpoint, pass int) bool {
-	e, b := v.engine, c.owner
+// mayLeave reports whether a checkpoint may leave in a pass. If so, it stays in its
+// tree until release is called.
+func (v *evictor) mayLeave(c *checkpoint, pass int) (release func(), may bool) {
+	b := c.owner
 	n, release, err := b.tree.Use(c.id)
 	if err != nil {
-		return false
+		return nil, false
 	}
-	defer release()
-	if n.Data != c || b.tree.At() == c.id && b.lives() || pass == onlyIdle && (c.shared() || e.standbys.wished(b, c.id)) {
-		return false
+	if n.Data != c || b.tree.At() == c.id && b.lives() || pass == onlyIdle && (c.shared() || v.engine.standbys.wished(b, c.id)) {
+		release()
+		return nil, false
 	}
-	if !v.keep(b, c) {
+	return release, true
+}
+
+// evict has one checkpoint leave that may, if it can.
+func (v *evictor) evict(c *checkpoint, pass int) bool {
+	if !v.keep(c.owner, c) {
 		return false
 	}
 	if pass > onlyIdle {
-		e.standbys.drop(b, c.id)
+		v.engine.standbys.drop(c.owner, c.id)
 	}
 	return c.evict()
 }

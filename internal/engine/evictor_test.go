@@ -1,8 +1,13 @@
 package engine_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
@@ -76,5 +81,77 @@ func TestCheckpointsLeaveMemory(t *testing.T) {
 	r.follow(ss)
 	if now := look(); now.sum != all[7].sum || now.file != all[7].file {
 		t.Fatalf("heap and file are %s and %s, want %s and %s", now.sum, now.file, all[7].sum, all[7].file)
+	}
+}
+
+// The budget is of all families together: what was used longest ago leaves,
+// whichever has it, and comes back.
+func TestBudgetIsSharedByFamilies(t *testing.T) {
+	const budget = 34 << 20
+	ledger, err := control.NewLedger()
+	check(t, err)
+	defer ledger.Close()
+	family := func(row int) (*keeping, string, *talk) {
+		k := newKeepingWith(t, withoutStandbys, func(c *control.Config) {
+			fd, err := unix.FcntlInt(ledger.File().Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			check(t, err)
+			c.Ledger, err = control.OpenLedger(os.NewFile(uintptr(fd), "ledger"))
+			check(t, err)
+			c.Row, c.CheckpointMemory = row, budget
+		})
+		box := k.create()
+		p := k.exec(box, false, "python3", "-c", interpreter)
+		p.until("= ready")
+		p.ask("heap = bytearray(8 << 20)", "= ")
+		return k, box, p
+	}
+	write := func(k *keeping, box string, p *talk, n int) (ids []string) {
+		for i := range n {
+			p.ask(fmt.Sprintf("heap[:2 << 20] = bytes([%d]) * (2 << 20)", i+1), "= ")
+			ids = append(ids, k.keep(box).ID)
+		}
+		k.engine.Wait()
+		return ids
+	}
+	inMemory := func(k *keeping, box string) (n int) {
+		for _, c := range k.tree(box).Checkpoints {
+			if c.Memory != control.MemoryNone {
+				n++
+			}
+		}
+		return n
+	}
+	first, box1, p1 := family(0)
+	second, box2, p2 := family(5)
+	ids := write(first, box1, p1, 6)
+	if n := inMemory(first, box1); n != 6 {
+		t.Fatalf("%d of 6 checkpoints are in memory with room for all: %d bytes", n, ledger.Total())
+	}
+	t.Logf("the first takes %d bytes", ledger.Total())
+	write(second, box2, p2, 7)
+	for begin := time.Now(); ledger.Total() > budget; time.Sleep(10 * time.Millisecond) { // the first one's is done in its own time
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%d bytes are in memory, with a budget of %d", ledger.Total(), budget)
+		}
+	}
+	one, two := inMemory(first, box1), inMemory(second, box2)
+	t.Logf("%d and %d checkpoints are in memory", one, two)
+	if one > 4 || two != 7 {
+		t.Errorf("%d of the one used first and %d of the other are in memory", one, two)
+	}
+	// Now the other way round.
+	_, ss := first.rollback(box1, ids[0])
+	p1 = ss[p1.id]
+	if got := p1.ask("heap.count(1), heap.count(0)", "= "); got != fmt.Sprintf("(%d, %d)", 2<<20, 6<<20) {
+		t.Errorf("it has %s", got)
+	}
+	write(first, box1, p1, 8)
+	for begin := time.Now(); ledger.Total() > budget; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%d bytes are in memory, with a budget of %d", ledger.Total(), budget)
+		}
+	}
+	if n := inMemory(second, box2); n == 7 {
+		t.Error("all of the second's are in memory still")
 	}
 }

@@ -3,13 +3,18 @@ package engine
 import (
 	"container/list"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
 // residents are the checkpoints that are in memory, by their last use, with what
 // that costs. Its lock is the innermost.
 type residents struct {
+	account *control.Account // where others see what it costs
+
 	mu    sync.Mutex
 	order list.List // of *checkpoint, the one used longest ago first
 	bytes int64
@@ -19,14 +24,25 @@ type residents struct {
 type residence struct {
 	element *list.Element // nil: it is not in memory
 	bytes   int64
+	used    int64 // nanoseconds since 1970
+}
+
+// tell lets others see what there is. r.mu is held.
+func (r *residents) tell() {
+	oldest := int64(control.Never)
+	if x := r.order.Front(); x != nil {
+		oldest = x.Value.(*checkpoint).residence.used
+	}
+	r.account.Set(r.bytes, oldest)
 }
 
 func (r *residents) add(c *checkpoint, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.residence.element == nil {
-		c.residence = residence{r.order.PushBack(c), bytes}
+		c.residence = residence{r.order.PushBack(c), bytes, time.Now().UnixNano()}
 		r.bytes += bytes
+		r.tell()
 	}
 }
 
@@ -37,6 +53,7 @@ func (r *residents) remove(c *checkpoint) {
 		r.order.Remove(x.element)
 		r.bytes -= x.bytes
 		c.residence = residence{}
+		r.tell()
 	}
 }
 
@@ -46,6 +63,8 @@ func (r *residents) touch(c *checkpoint) {
 	defer r.mu.Unlock()
 	if x := c.residence.element; x != nil {
 		r.order.MoveToBack(x)
+		c.residence.used = time.Now().UnixNano()
+		r.tell()
 	}
 }
 
@@ -60,6 +79,13 @@ func (r *residents) of(c *checkpoint) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return c.residence.bytes
+}
+
+// lastUse is when a checkpoint was used, and whether it is in memory.
+func (r *residents) lastUse(c *checkpoint) (nanos int64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return c.residence.used, c.residence.element != nil
 }
 
 // all lists them, the one used longest ago first.

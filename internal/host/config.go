@@ -24,7 +24,7 @@ type Config struct {
 	// what pools leave free on the disk; defaults in package pool.
 	PoolBytes   int64
 	HostReserve int64
-	// CheckpointMemory is what a family's checkpoints may take in memory, in
+	// CheckpointMemory is what the checkpoints of all families may take in memory, in
 	// bytes; default a quarter of the machine's.
 	CheckpointMemory int64
 	// HibernateWithin is how long an orderly end may take to hibernate the

@@ -18,6 +18,7 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/host/child"
 	"github.com/sandtree/sandtree/internal/host/control"
+	"github.com/sandtree/sandtree/internal/host/idrange"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/linux/mount"
 	"github.com/sandtree/sandtree/internal/rootfs/pool"
@@ -45,6 +46,7 @@ type family struct {
 	group      *cgroup.Group
 	process    *child.Child
 	supervisor *supervisor.Client
+	account    *supervisor.Account // of the ledger
 
 	// The worker may be another one from time to time, see worker.go.
 	workers *workers
@@ -84,6 +86,11 @@ func (fs *families) build(ctx context.Context, f *family, req control.EnsureFami
 
 		CheckpointMemory: fs.host.cfg.CheckpointMemory,
 		Numbers:          len(fs.host.numbers().Files()),
+		Shared:           true,
+		Row:              idrange.Index(f.idBase),
+	}
+	if f.account, err = fs.host.ledger.Account(cfg.Row); err != nil {
+		return err
 	}
 	for _, d := range f.layers {
 		if err := fs.layers.take(d); err != nil {
@@ -147,7 +154,7 @@ func (fs *families) startSupervisor(f *family, cfg supervisor.Config) error {
 		Path:     fs.host.cfg.Executable,
 		Args:     []string{"sandtree", "supervisor", "--family", f.id},
 		Env:      supervisorEnvironment(os.Environ()),
-		Files:    append([]*os.File{theirs, config, fs.host.held}, fs.host.numbers().Files()...),
+		Files:    slices.Concat([]*os.File{theirs, config, fs.host.held}, fs.host.numbers().Files(), []*os.File{fs.host.ledger.File()}),
 		CgroupFD: f.group.FD(),
 	})
 	if err != nil {
@@ -231,6 +238,9 @@ func (fs *families) clean(f *family) error {
 	if f.process != nil {
 		f.process.Signal(unix.SIGKILL)
 		<-f.process.Done()
+	}
+	if f.account != nil {
+		f.account.Clear()
 	}
 	if f.group != nil {
 		f.group.Close()

@@ -19,6 +19,7 @@ import (
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/linux/feature"
 	"github.com/sandtree/sandtree/internal/linux/statdev"
+	supervisor "github.com/sandtree/sandtree/internal/supervisor/control"
 	"github.com/sandtree/sandtree/internal/wire"
 )
 
@@ -39,6 +40,9 @@ type host struct {
 	// numbers makes, the first time, what shows the sandboxes' device numbers,
 	// and returns nil where the kernel cannot.
 	numbers func() *statdev.Attachment
+	// ledger is where the supervisors tell each other what checkpoints take in
+	// memory.
+	ledger *supervisor.Ledger
 }
 
 // Serve runs a daemon until ctx ends, or SIGTERM, SIGINT or SIGHUP comes; then it
@@ -139,6 +143,9 @@ func (h *host) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if h.ledger, err = supervisor.NewLedger(); err != nil {
+		return err
+	}
 	h.families = newFamilies(h, parent)
 	if h.held, err = hold(ctx, h.layout); err != nil {
 		return err
@@ -180,6 +187,9 @@ func (h *host) close() error {
 		h.held.Close()
 	}
 	h.numbers().Close()
+	if h.ledger != nil {
+		h.ledger.Close()
+	}
 	if h.reaper != nil {
 		h.reaper.Close()
 	}

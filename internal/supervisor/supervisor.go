@@ -43,6 +43,9 @@ func Main(ctx context.Context, log *slog.Logger, newEngine NewEngine) error {
 		sock.Close()
 		return err
 	}
+	if err := openLedger(&cfg); err != nil {
+		return err
+	}
 	if err := openNumbers(&cfg); err != nil {
 		sock.Close()
 		return err
@@ -84,6 +87,17 @@ func openNumbers(cfg *control.Config) (err error) {
 		unix.CloseOnExec(fds[i])
 	}
 	cfg.Devices, err = statdev.OpenTable(fds, cfg.IDBase)
+	return err
+}
+
+// openLedger takes the descriptor of the ledger of all families.
+func openLedger(cfg *control.Config) (err error) {
+	if !cfg.Shared {
+		return nil
+	}
+	fd := control.FDNumbers + cfg.Numbers
+	unix.CloseOnExec(fd)
+	cfg.Ledger, err = control.OpenLedger(os.NewFile(uintptr(fd), "ledger"))
 	return err
 }
 

@@ -63,6 +63,9 @@ func Open(path string) (*Table, error) {
 	return t, nil
 }
 
+// Index is the number of the range that begins with an id, from 0 on.
+func Index(base uint32) int { return int(base-First) / Size }
+
 // Take returns the first id of a family's range, which it is given if it has
 // none.
 func (t *Table) Take(family string) (base uint32, err error) {

@@ -58,9 +58,16 @@ type Config struct {
 	Numbers int `json:"numbers,omitempty"`
 	// Devices is what was opened of these.
 	Devices *statdev.Table `json:"-"`
-	// CheckpointMemory is how many bytes the family's checkpoints may take in
-	// memory, about; 0 means a quarter of the machine's.
+	// CheckpointMemory is how many bytes the checkpoints of all families may take
+	// in memory, about; 0 means a quarter of the machine's.
 	CheckpointMemory int64 `json:"checkpoint_memory,omitempty"`
+	// Shared is set if there is the descriptor of a [Ledger], behind those of
+	// Numbers, in which the family has the account Row.
+	Shared bool `json:"shared,omitempty"`
+	Row    int  `json:"row,omitempty"`
+	// Ledger is what was opened of it, and the engine's from then on; nil: the
+	// family is alone.
+	Ledger *Ledger `json:"-"`
 	// HeapBytes is the soft limit of the supervisor's own heap; 0 means the
 	// default.
 	HeapBytes int64 `json:"heap_bytes,omitempty"`
