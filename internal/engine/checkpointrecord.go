@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
@@ -145,11 +146,20 @@ func (c *checkpoint) replace(key int, old, z *sharedZygote) bool {
 // loaded reports whether the checkpoint is in memory, or about to be.
 func (c *checkpoint) loaded() bool { return c.described().Memory != control.MemoryNone }
 
-// kept says that the checkpoint is durable, or why it cannot be.
-func (c *checkpoint) kept(state, reason string, bytes int64) {
+// kept says that the checkpoint is durable, and what that added to the disk.
+func (c *checkpoint) kept(bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.report.Durable, c.report.DurableReason, c.report.DurableBytes = state, reason, bytes
+	c.report.Durable, c.report.DurableReason, c.report.DurableKind, c.report.DurableBytes = control.DurableYes, "", "", bytes
+	c.changes = nil
+	close(c.keeping)
+}
+
+// notKept says why the checkpoint is not durable.
+func (c *checkpoint) notKept(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.Durable, c.report.DurableReason, c.report.DurableKind, c.report.DurableBytes = control.DurableFailed, why.Error(), fault.KindOf(why), 0
 	c.changes = nil
 	close(c.keeping)
 }

@@ -169,7 +169,7 @@ func (e *Engine) keep(b *box, c *checkpoint) (done <-chan struct{}, err error) {
 	}
 	c.keeping = make(chan struct{})
 	done = c.keeping
-	c.report.Durable, c.report.DurableReason = control.DurablePending, ""
+	c.report.Durable, c.report.DurableReason, c.report.DurableKind = control.DurablePending, "", ""
 	c.mu.Unlock()
 	e.keeper.add(b, c, release)
 	return done, nil

@@ -9,7 +9,6 @@ import (
 
 	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
-	"github.com/sandtree/sandtree/internal/supervisor/control"
 	worker "github.com/sandtree/sandtree/internal/worker/control"
 )
 
@@ -128,12 +127,14 @@ func (k *keeper) admit(b *box) {
 	}
 }
 
+var errEnding = fault.New(fault.Unavailable, "the supervisor is ending")
+
 // add queues a checkpoint. release is called when it is kept or has failed.
 func (k *keeper) add(b *box, c *checkpoint, release func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
-		c.kept(control.DurableFailed, "the supervisor is ending", 0)
+		c.notKept(errEnding)
 		go release()
 		return
 	}
@@ -148,7 +149,7 @@ func (k *keeper) drop(match func(*keeping) bool) {
 	defer k.mu.Unlock()
 	k.queue = slices.DeleteFunc(k.queue, func(x *keeping) bool {
 		if match(x) {
-			x.checkpoint.kept(control.DurableFailed, "it was removed", 0)
+			x.checkpoint.notKept(fault.New(fault.NotFound, "it was removed"))
 			go x.release()
 			return true
 		}
@@ -184,7 +185,7 @@ func (k *keeper) close() {
 	k.mu.Lock()
 	k.closed = true
 	for _, x := range k.queue {
-		x.checkpoint.kept(control.DurableFailed, "the supervisor is ending", 0)
+		x.checkpoint.notKept(errEnding)
 		go x.release()
 	}
 	k.queue = nil
@@ -238,9 +239,9 @@ func (k *keeper) step(ctx context.Context, x *keeping) {
 		if ctx.Err() == nil {
 			k.engine.log.Error("a checkpoint is not durable", "sandbox", x.box.id, "checkpoint", x.checkpoint.id, "error", err)
 		}
-		x.checkpoint.kept(control.DurableFailed, err.Error(), 0)
+		x.checkpoint.notKept(err)
 	} else {
-		x.checkpoint.kept(control.DurableYes, "", n)
+		x.checkpoint.kept(n)
 	}
 	if r, err := k.engine.report(x.box, x.checkpoint.id); err == nil {
 		k.engine.events.CheckpointKept(r)

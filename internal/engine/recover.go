@@ -93,7 +93,7 @@ func (e *Engine) recover(r control.RecoverSandbox, there map[string]int64) (cont
 		if !ok {
 			continue
 		}
-		k.Memory, k.Durable, k.DurableReason = control.MemoryNone, control.DurableYes, ""
+		k.Memory, k.Durable, k.DurableReason, k.DurableKind = control.MemoryNone, control.DurableYes, "", ""
 		if k.DurableBytes == 0 {
 			k.DurableBytes = size
 		}

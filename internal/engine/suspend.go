@@ -105,7 +105,7 @@ func (e *Engine) suspend(ctx context.Context, b *box, o *body, id string) (err e
 	if err != nil {
 		return errors.Join(err, e.keeper.forget(context.WithoutCancel(ctx), c))
 	}
-	c.kept(control.DurableYes, "", size)
+	c.kept(size)
 	b.sessions.suspend(c.sessions) // before their processes end, which is no end of theirs
 	return o.thread.do(func() error { o.live.Kill(); return nil })
 }

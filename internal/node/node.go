@@ -17,6 +17,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -117,6 +118,9 @@ func Main(ctx context.Context, cfg Config) error {
 		_ = server.Close()
 		return fmt.Errorf("node: %w", err)
 	}
+	if err := reserveReport(filepath.Join(dir, hostcontrol.StoppedFile)); err != nil {
+		cfg.Log.Warn("no room is kept for the report of the daemon's end", "error", err)
+	}
 	cfg.Log.Info("node serves", "socket", info.Socket, "pid", os.Getpid())
 	within := time.Duration(0)
 	select {
@@ -149,13 +153,38 @@ func hibernate(ctx context.Context, sandboxes *lifecycle.Sandboxes, within time.
 	for _, l := range report.Lost {
 		log.Error("the daemon's end loses something", "sandbox", l.Sandbox, "name", l.Name, "what", l.What)
 	}
-	b, err := json.Marshal(report)
-	if err == nil {
-		err = os.WriteFile(file, append(b, '\n'), 0o600)
-	}
-	if err != nil {
+	if err := writeReport(file, report); err != nil {
 		log.Error("what the daemon's end did could not be noted", "error", err)
 	}
+}
+
+// reportRoom is what is kept for the report of the daemon's end: the disk may be full
+// then, and that is when something is lost.
+const reportRoom = 64 << 10
+
+// reserveReport makes the report's file, with room in it.
+func reserveReport(file string) error {
+	if st, err := os.Stat(file); err == nil && st.Size() >= reportRoom {
+		return nil
+	}
+	return os.WriteFile(file, bytes.Repeat([]byte(" "), reportRoom), 0o600)
+}
+
+// writeReport writes the report over what is in its file.
+func writeReport(file string, report hostcontrol.Stopped) error {
+	b, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	if n := reportRoom - len(b); n > 0 {
+		b = append(b, bytes.Repeat([]byte(" "), n)...)
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
 }
 
 // NewServer returns a server of the API for a unix socket: HTTP/2 without TLS

@@ -34,7 +34,7 @@ func TestSoak(t *testing.T) {
 	d := testdaemon.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := &soak{k: newDisasters(d), did: map[string]int{}}
+	s := &soak{t: t, k: newDisasters(d), did: map[string]int{}}
 	if err := s.warmUp(ctx, rand.New(rand.NewPCG(seed, 0))); err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +81,7 @@ func TestSoak(t *testing.T) {
 
 // soak is one run.
 type soak struct {
+	t     *testing.T
 	k     *disasters
 	begun atomic.Int64 // operations
 
@@ -147,6 +148,7 @@ func (w *worker) work(ctx context.Context) error {
 			w.mu.Lock()
 			w.flat = append(w.flat, kib)
 			w.mu.Unlock()
+			w.t.Logf("%d operations: %v", n, take(w.k.d))
 		}
 		if err := w.disaster(n); err != nil {
 			return fmt.Errorf("operation %d: %w", n, err)

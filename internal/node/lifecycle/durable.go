@@ -20,7 +20,7 @@ func (s *Sandboxes) note(ctx context.Context, info control.Checkpoint) {
 	c, err := s.store.Checkpoint(ctx, info.ID)
 	if err == nil {
 		if c.Info.ID != "" && progress(c.Info.Durable) > progress(info.Durable) {
-			info.Durable, info.DurableReason, info.DurableBytes = c.Info.Durable, c.Info.DurableReason, c.Info.DurableBytes
+			info.Durable, info.DurableReason, info.DurableKind, info.DurableBytes = c.Info.Durable, c.Info.DurableReason, c.Info.DurableKind, c.Info.DurableBytes
 		}
 		c.Info = info
 		err = s.store.UpdateCheckpoint(ctx, c)
@@ -181,7 +181,11 @@ func (s *Sandboxes) WaitCheckpoint(ctx context.Context, sandbox, ref string, dur
 	}
 	s.note(ctx, info)
 	if durable && info.Durable != control.DurableYes {
-		return info, fault.New(fault.Internal, "checkpoint %q is not durable: %s", ref, info.DurableReason).
+		kind := info.DurableKind
+		if kind == "" { // of an older version
+			kind = fault.Internal
+		}
+		return info, fault.New(kind, "checkpoint %q is not durable: %s", ref, info.DurableReason).
 			WithHint("it is still in memory; try again with: sandtree checkpoint wait %s --durable", c.ID)
 	}
 	return info, nil

@@ -8,7 +8,11 @@
 // interrupted can be asked about by name.
 package control
 
-import "time"
+import (
+	"time"
+
+	"github.com/sandtree/sandtree/internal/fault"
+)
 
 // Verbs of a supervisor.
 const (
@@ -308,11 +312,12 @@ type Checkpoint struct {
 	Threads    int   `json:"threads"`
 	// Memory is where its memory is: MemoryPending, MemoryReady, MemoryNone.
 	Memory string `json:"memory,omitempty"`
-	// Durable says whether it outlives the supervisor, DurableReason why not,
-	// and DurableBytes what it added to the disk for that.
-	Durable       string `json:"durable,omitempty"`
-	DurableReason string `json:"durable_reason,omitempty"`
-	DurableBytes  int64  `json:"durable_bytes,omitempty"`
+	// Durable says whether it outlives the supervisor, DurableReason why not, of
+	// the kind DurableKind, and DurableBytes what it added to the disk for that.
+	Durable       string     `json:"durable,omitempty"`
+	DurableReason string     `json:"durable_reason,omitempty"`
+	DurableKind   fault.Kind `json:"durable_kind,omitempty"`
+	DurableBytes  int64      `json:"durable_bytes,omitempty"`
 	// Suspension: it was not asked for, but made for its sandbox to stand still.
 	Suspension bool `json:"suspension,omitempty"`
 	// StageNS says what the frozen time went to, by stage.
