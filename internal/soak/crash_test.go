@@ -24,14 +24,19 @@ var steps = []string{
 // stepTakes is how long each is made to take.
 const stepTakes = 40 * time.Millisecond
 
-// Whichever part of the daemon is killed at whichever step, what was reported
-// durable comes back byte for byte, and nothing else is claimed.
-func TestKillsAtEveryStepOfDurability(t *testing.T) {
+// slowSteps makes each step take that long.
+func slowSteps() string {
 	var slow []string
 	for _, s := range steps {
 		slow = append(slow, fmt.Sprintf("%s=delay:%d", s, stepTakes.Milliseconds()))
 	}
-	d := testdaemon.Start(t, failpoint.Env+"="+strings.Join(slow, ";"))
+	return strings.Join(slow, ";")
+}
+
+// Whichever part of the daemon is killed at whichever step, what was reported
+// durable comes back byte for byte, and nothing else is claimed.
+func TestKillsAtEveryStepOfDurability(t *testing.T) {
+	d := testdaemon.Start(t, failpoint.Env+"="+slowSteps())
 	k := newDisasters(d)
 	r := rand.New(rand.NewPCG(3, 4))
 	ctx := t.Context()
