@@ -153,10 +153,12 @@ type Stats struct {
 	CheckpointBytes int64  `json:"checkpoint_bytes"`
 	// CheckpointMemoryBytes is what the sandbox's checkpoints that are in memory
 	// take there, about; TemplateCheckpointMemoryBytes is the same of all of its
-	// template, and TemplateCheckpointMemoryMaxBytes the budget of that.
+	// template, AllCheckpointMemoryBytes of all templates, and
+	// TemplateCheckpointMemoryMaxBytes the budget, which is for all of them.
 	CheckpointMemoryBytes            int64 `json:"checkpoint_memory_bytes"`
 	TemplateCheckpointMemoryBytes    int64 `json:"template_checkpoint_memory_bytes"`
 	TemplateCheckpointMemoryMaxBytes int64 `json:"template_checkpoint_memory_max_bytes"`
+	AllCheckpointMemoryBytes         int64 `json:"all_checkpoint_memory_bytes"`
 }
 
 // Stats returns the sandbox's figures of this moment.
@@ -172,6 +174,7 @@ func (s *Sandbox) Stats(ctx context.Context) (Stats, error) {
 		OOMKills: m.GetOomKills(), Checkpoints: m.GetCheckpoints(), CheckpointBytes: m.GetCheckpointBytes(),
 		CheckpointMemoryBytes: m.GetCheckpointMemoryBytes(), TemplateCheckpointMemoryBytes: m.GetTemplateCheckpointMemoryBytes(),
 		TemplateCheckpointMemoryMaxBytes: m.GetTemplateCheckpointMemoryMaxBytes(),
+		AllCheckpointMemoryBytes:         m.GetAllCheckpointMemoryBytes(),
 	}, nil
 }
 

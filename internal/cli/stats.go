@@ -15,7 +15,7 @@ func (inv *invocation) statsCmd() *cobra.Command {
 		Use:   "stats SANDBOX",
 		Short: "Show what a sandbox uses",
 		Long: `Show what a sandbox uses at this moment: CPU, memory, processes, disk, checkpoints, and what those
-take in memory, beside what all of its template take, and the budget for those of all templates (serve
+take in memory, beside what those of its template take, and those of all templates of their budget (serve
 --checkpoint-memory).`,
 		Example:           "  sandtree stats try",
 		Args:              exactly(1),
@@ -33,8 +33,8 @@ take in memory, beside what all of its template take, and the budget for those o
 					"processes", ofMax(fmt.Sprint(s.PIDs), s.PIDsMax > 0, fmt.Sprint(s.PIDsMax)),
 					"disk", ofMax(formatBytes(s.DiskBytes), s.DiskMaxBytes > 0, formatBytes(s.DiskMaxBytes)),
 					"checkpoints", fmt.Sprintf("%d, %s", s.Checkpoints, formatBytes(s.CheckpointBytes)),
-					"their memory", fmt.Sprintf("%s; all of the template %s of %s", formatBytes(s.CheckpointMemoryBytes),
-						formatBytes(s.TemplateCheckpointMemoryBytes), formatBytes(s.TemplateCheckpointMemoryMaxBytes)),
+					"their memory", fmt.Sprintf("%s; all of the template %s, of all templates %s of %s", formatBytes(s.CheckpointMemoryBytes),
+						formatBytes(s.TemplateCheckpointMemoryBytes), formatBytes(s.AllCheckpointMemoryBytes), formatBytes(s.TemplateCheckpointMemoryMaxBytes)),
 					"killed for memory", s.OOMKills)
 			})
 		}),

@@ -72,7 +72,7 @@ func (e *Engine) Stats(_ context.Context, r control.SandboxRequest) (control.Sta
 		out.CheckpointBytes += n.Data.described().DirtyBytes
 		out.CheckpointMemory += e.evictor.all.of(n.Data)
 	}
-	out.FamilyMemory, out.FamilyMemoryMax = e.evictor.all.total(), e.evictor.limit
+	out.FamilyMemory, out.FamilyMemoryMax, out.MachineMemory = e.evictor.all.total(), e.evictor.limit, e.evictor.ledger.Total()
 	if b.quota != 0 {
 		u, err := e.family.store.QuotaUsage(b.quota)
 		if err != nil {

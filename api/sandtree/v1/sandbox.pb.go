@@ -995,10 +995,12 @@ type StatsResponse struct {
 	Checkpoints     int64                  `protobuf:"varint,10,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
 	CheckpointBytes int64                  `protobuf:"varint,11,opt,name=checkpoint_bytes,json=checkpointBytes,proto3" json:"checkpoint_bytes,omitempty"`
 	// What the sandbox's checkpoints that are in memory take there, about; the
-	// same of all of its template; and the budget of that.
+	// same of all of its template; the budget, which is one for all templates; and
+	// what all of them take of it.
 	CheckpointMemoryBytes            int64 `protobuf:"varint,12,opt,name=checkpoint_memory_bytes,json=checkpointMemoryBytes,proto3" json:"checkpoint_memory_bytes,omitempty"`
 	TemplateCheckpointMemoryBytes    int64 `protobuf:"varint,13,opt,name=template_checkpoint_memory_bytes,json=templateCheckpointMemoryBytes,proto3" json:"template_checkpoint_memory_bytes,omitempty"`
 	TemplateCheckpointMemoryMaxBytes int64 `protobuf:"varint,14,opt,name=template_checkpoint_memory_max_bytes,json=templateCheckpointMemoryMaxBytes,proto3" json:"template_checkpoint_memory_max_bytes,omitempty"`
+	AllCheckpointMemoryBytes         int64 `protobuf:"varint,15,opt,name=all_checkpoint_memory_bytes,json=allCheckpointMemoryBytes,proto3" json:"all_checkpoint_memory_bytes,omitempty"`
 	unknownFields                    protoimpl.UnknownFields
 	sizeCache                        protoimpl.SizeCache
 }
@@ -1131,6 +1133,13 @@ func (x *StatsResponse) GetTemplateCheckpointMemoryMaxBytes() int64 {
 	return 0
 }
 
+func (x *StatsResponse) GetAllCheckpointMemoryBytes() int64 {
+	if x != nil {
+		return x.AllCheckpointMemoryBytes
+	}
+	return 0
+}
+
 var File_sandtree_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_sandtree_v1_sandbox_proto_rawDesc = "" +
@@ -1203,7 +1212,7 @@ const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\x05state\x18\x02 \x01(\x0e2\x19.sandtree.v1.SandboxStateR\x05state\x12.\n" +
 	"\asession\x18\x03 \x01(\v2\x14.sandtree.v1.SessionR\asession\"(\n" +
 	"\fStatsRequest\x12\x18\n" +
-	"\asandbox\x18\x01 \x01(\tR\asandbox\"\xb2\x04\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\"\xf1\x04\n" +
 	"\rStatsResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
 	"\x06cpu_ns\x18\x02 \x01(\x03R\x05cpuNs\x12!\n" +
@@ -1220,7 +1229,8 @@ const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\x10checkpoint_bytes\x18\v \x01(\x03R\x0fcheckpointBytes\x126\n" +
 	"\x17checkpoint_memory_bytes\x18\f \x01(\x03R\x15checkpointMemoryBytes\x12G\n" +
 	" template_checkpoint_memory_bytes\x18\r \x01(\x03R\x1dtemplateCheckpointMemoryBytes\x12N\n" +
-	"$template_checkpoint_memory_max_bytes\x18\x0e \x01(\x03R templateCheckpointMemoryMaxBytes*\x98\x01\n" +
+	"$template_checkpoint_memory_max_bytes\x18\x0e \x01(\x03R templateCheckpointMemoryMaxBytes\x12=\n" +
+	"\x1ball_checkpoint_memory_bytes\x18\x0f \x01(\x03R\x18allCheckpointMemoryBytes*\x98\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SANDBOX_STATE_RUNNING\x10\x01\x12\x16\n" +

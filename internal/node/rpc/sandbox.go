@@ -114,5 +114,6 @@ func (h *sandboxes) Stats(ctx context.Context, req *connect.Request[sandtreev1.S
 		DiskBytes: s.DiskBytes, DiskMaxBytes: s.DiskMaxBytes, OomKills: s.OOMKills,
 		Checkpoints: int64(s.Checkpoints), CheckpointBytes: s.CheckpointBytes,
 		CheckpointMemoryBytes: s.CheckpointMemory, TemplateCheckpointMemoryBytes: s.FamilyMemory, TemplateCheckpointMemoryMaxBytes: s.FamilyMemoryMax,
+		AllCheckpointMemoryBytes: s.MachineMemory,
 	}), err
 }

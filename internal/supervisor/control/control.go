@@ -421,11 +421,12 @@ type Stats struct {
 	Checkpoints     int    `json:"checkpoints"`
 	CheckpointBytes int64  `json:"checkpoint_bytes"`
 	// CheckpointMemory is what the checkpoints that are in memory take there, in
-	// bytes; FamilyMemory is the same of all of the family, and FamilyMemoryMax
-	// the budget of that.
+	// bytes; FamilyMemory is the same of all of the family, MachineMemory of all
+	// families, and FamilyMemoryMax the budget, which is for all of them.
 	CheckpointMemory int64 `json:"checkpoint_memory"`
 	FamilyMemory     int64 `json:"family_memory"`
 	FamilyMemoryMax  int64 `json:"family_memory_max"`
+	MachineMemory    int64 `json:"machine_memory"`
 }
 
 // File operations, all done inside the sandbox's root, which no path leaves
