@@ -410,6 +410,7 @@ th = threading.Thread(target=waiting, daemon=True); th.start(); time.sleep(0.05)
 		peek: `
 same((attr(named), attr(same_), attr(gone), attr(other), attr(waits)), ([0, 10, 100, 5], [0o4000, 10, 100, 5], [0, 10, 100, 1], [0, 3, 100, 1], [0, 1, 50, 0]))
 same([os.fstat(q).st_nlink for q in (named, gone, other)], [1, 0, 1]); same(got, [])
+same([libc.fcntl(q, 3, 0) for q in (named, same_, gone, other)], [2, 0o4000, 2, 2]) # F_GETFL
 st = os.fstat(other); same((st.st_uid, st.st_gid, st.st_mode & 0o777), (5, 6, 0o640))
 same(os.fstat(named).st_ino, os.fstat(same_).st_ino)
 `,

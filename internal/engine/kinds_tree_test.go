@@ -296,6 +296,69 @@ for p in everyone:
 `,
 		},
 		{
+			name: "orphans whose session's leader is not PID 1's child",
+			setup: `
+r, w = os.pipe(); told = []
+def tell(): os.write(w, b'%d\n' % os.getpid()); time.sleep(1000)
+def leaves(f, status=0): p = child(lambda: (f(), os._exit(status))); os.waitpid(p, 0); return p
+def orphan(group=False): leaves(lambda: child(lambda: (group and os.setpgid(0, 0), tell())))
+r2, w2 = os.pipe()
+def pane(then=lambda: None):
+    os.setsid(); orphan(); orphan(True); then(); os.read(r2, 1); orphan(); orphan(True); os.write(w, b'%d\n' % os.getpid())
+    time.sleep(1000)
+def told_now(n):
+    while len(told) < n:
+        told.extend(int(x) for x in os.read(r, 1 << 12).split())
+    return told[:]
+me = os.getpid()
+panes = [child(pane), child(lambda: pane(lambda: child(pane)))]
+told_now(6); first = told[:]
+until(lambda: all(stat(p)['parent'] == 1 for p in first))
+# a session whose leader ends, with orphans from before and from after
+def dies(): os.setsid(); orphan(); os.read(r2, 1); orphan(); os._exit(0)
+dead = child(dies); told_now(7); first = told[:]
+until(lambda: stat(first[6])['parent'] == 1)
+libc.prctl(36, 1, 0, 0, 0) # from here on this program adopts them, as a subreaper
+os.write(w2, b'!!!!'); told_now(7 + 3 * 3 + 1); os.waitpid(dead, 0)
+second = [p for p in told[7:] if p not in panes and stat(p)['session'] != p]
+same(len(second), 7)
+until(lambda: all(stat(p)['parent'] == me for p in second))
+state = lambda: [(p, stat(p)['parent'], stat(p)['session'], stat(p)['group']) for p in told]
+was = state()
+same([x[1] for x in was[:7]], [1] * 7); same([x[2] for x in was if x[0] in second].count(dead), 1)
+`,
+			peek: `same(state(), was)`,
+			check: `
+for p in first: os.kill(p, 9); until(lambda: not os.path.exists('/proc/%d' % p))
+for p in second: os.kill(p, 9); same(os.waitpid(p, 0), (p, 9))
+inner = [p for p in told if p not in first + second + panes]
+same([stat(p)['parent'] for p in inner], panes[1:])
+for p in panes + inner: os.kill(p, 9); same(os.waitpid(p, 0), (p, 9))
+`,
+			spoil: `
+for p in told:
+    try: os.kill(p, 9)
+    except OSError: pass
+`,
+		},
+		{
+			name: "the order of children",
+			setup: `
+def sleeper(size): big = bytearray(b'x' * size); time.sleep(1000)
+kids = [child(lambda: sleeper(s)) for s in (100, 20 << 20, 1000, 40 << 20, 100)]
+`,
+			peek: `same([int(x) for x in open('/proc/self/task/%d/children' % os.getpid()).read().split()], kids)`,
+			check: `
+for p in reversed(kids): os.kill(p, 9); until(lambda: stat(p)['state'] == 'Z')
+same([os.wait()[0] for _ in kids], kids)
+`,
+			spoil: `
+for p in kids:
+    try: os.kill(p, 9)
+    except OSError: pass
+`,
+		},
+		{
 			name: "sessions of children",
 			setup: `
 def leader():

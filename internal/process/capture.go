@@ -126,7 +126,7 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := stage("registers", failRegisters); err != nil {
 		return err
 	}
-	if err := l.refuse(); err != nil {
+	if err := l.refuse(zombies); err != nil {
 		return err
 	}
 	if err := l.readSystemV(c.Tree); err != nil {
@@ -166,7 +166,7 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	for _, p := range l.order {
 		c.Tree.Processes = append(c.Tree.Processes, p.image)
 	}
-	c.Tree.Processes = parentsFirst(append(c.Tree.Processes, zombies...))
+	c.Tree.Processes = parentsFirst(append(c.Tree.Processes, zombies...), l.childrenOf)
 	l.followLineages(c)
 	if err := l.readMemory(c, arena); err != nil {
 		return err
@@ -280,33 +280,6 @@ func (l *Live) readZombies() ([]*image.Process, error) {
 		})
 	}
 	return out, nil
-}
-
-// parentsFirst sorts processes so that each stands behind its parent, siblings
-// by number.
-func parentsFirst(in []*image.Process) []*image.Process {
-	kids := map[int][]*image.Process{}
-	known := map[int]bool{}
-	for _, p := range in {
-		known[p.PID] = true
-	}
-	for _, p := range in {
-		parent := p.Parent
-		if !known[parent] {
-			p.Parent, parent = 1, 1
-		}
-		kids[parent] = append(kids[parent], p)
-	}
-	out := make([]*image.Process, 0, len(in))
-	var walk func(pid int)
-	walk = func(pid int) {
-		for _, p := range kids[pid] {
-			out = append(out, p)
-			walk(p.PID)
-		}
-	}
-	walk(1)
-	return out
 }
 
 // keepBackings opens the files of new mappings that no path leads to later:

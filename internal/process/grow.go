@@ -21,12 +21,13 @@ func (r *restore) grow(l *Lineage) error {
 			kids[c] = append(kids[c], p)
 		}
 	}
-	passing := map[int][]*image.Process{} // by parent
+	passing := map[int][]*passing{} // by parent
 	for _, q := range l.passing {
-		kids[q.Parent] = append(kids[q.Parent], q)
+		kids[q.Parent] = append(kids[q.Parent], q.Process)
 		passing[q.Parent] = append(passing[q.Parent], q)
 	}
-	one := func(p *image.Process) error {
+	var one func(p *image.Process) error
+	one = func(p *image.Process) error {
 		n := r.procs[p.PID]
 		if n == nil {
 			return nil
@@ -34,34 +35,51 @@ func (r *restore) grow(l *Lineage) error {
 		if err := r.clone(n, kids, l.early); err != nil {
 			return fmt.Errorf("process %d (%s) and its children: %w", p.PID, p.Comm, err)
 		}
+		for _, q := range passing[p.PID] {
+			if err := one(q.Process); err != nil {
+				return err
+			}
+			if err := r.pass(q); err != nil {
+				return fmt.Errorf("end the passing process %d of session %d: %w", q.PID, q.Session, err)
+			}
+		}
 		return nil
 	}
 	for _, p := range l.Processes {
 		if err := one(p); err != nil {
 			return err
 		}
-		for _, q := range passing[p.PID] {
-			if err := one(q); err != nil {
-				return err
-			}
-			if err := r.pass(q); err != nil {
-				return fmt.Errorf("end the passing leader of session %d: %w", q.PID, err)
-			}
-		}
 	}
 	return nil
 }
 
-// pass ends a process that stood in a dead leader's place. Its parent reaps it.
-func (r *restore) pass(q *image.Process) error {
-	n := r.procs[q.PID]
+// pass ends a process that passes. Its parent reaps it, and what it has cloned gets
+// the parent that it shall have: while nothing is a subreaper that is PID 1.
+func (r *restore) pass(q *passing) error {
+	n, reaper := r.procs[q.PID], r.procs[q.Reaper]
 	delete(r.procs, q.PID)
+	adopt := func(on int) error {
+		if reaper == nil {
+			return nil
+		}
+		b := tracee.NewBatch()
+		b.Call(unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, on, 0, 0, 0)
+		return reaper.tracee.Run(b)
+	}
+	if err := adopt(1); err != nil {
+		return err
+	}
 	_ = unix.Kill(n.tracee.TID, unix.SIGKILL)
 	reapTraced(n.tracee.TID)
 	r.traced = slices.DeleteFunc(r.traced, func(tid int) bool { return tid == n.tracee.TID })
+	if err := adopt(0); err != nil {
+		return err
+	}
 	b := tracee.NewBatch()
 	b.Call(unix.SYS_WAIT4, q.PID, nil, unix.WALL, nil)
-	b.Try(unix.SYS_RT_SIGTIMEDWAIT, b.PutWords(1<<(unix.SIGCHLD-1)), nil, b.PutWords(0, 0), 8)
+	if q.ExitSignal > 0 {
+		b.Try(unix.SYS_RT_SIGTIMEDWAIT, b.PutWords(1<<(q.ExitSignal-1)), nil, b.PutWords(0, 0), 8)
+	}
 	return r.procs[q.Parent].tracee.Run(b)
 }
 
@@ -101,8 +119,8 @@ func (r *restore) runWith(n *newProcess, b *tracee.Batch, fds []int) error {
 
 // clone has a process clone its children. Each is cloned with the memory that it
 // and those below it need alone: with all of it, the time to make many would
-// grow with the square of their number. The largest comes first, and what
-// nobody needs any more leaves the parent at once.
+// grow with the square of their number. What nobody needs any more leaves the
+// parent at once. They come in their order, which wait(2) goes by.
 //
 // The process leads its session before it clones any but the early ones.
 func (r *restore) clone(n *newProcess, kids map[int][]*image.Process, early map[int]bool) error {
@@ -111,18 +129,7 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process, early map[
 		return r.lead(n)
 	}
 	z := r.spawned.target.Zygote(n.line.Key)
-	size := func(p *image.Process) (s uint64) {
-		for _, q := range subtree(p, kids) {
-			s += z.Private(q)
-		}
-		return s
-	}
-	sort.SliceStable(mine, func(i, j int) bool {
-		if a, b := early[mine[i].PID], early[mine[j].PID]; a != b {
-			return a
-		}
-		return size(mine[i]) > size(mine[j])
-	})
+	sort.SliceStable(mine, func(i, j int) bool { return early[mine[i].PID] && !early[mine[j].PID] })
 	c := &cloning{restore: r, n: n, zygote: z, batch: tracee.NewBatch(), users: map[int]int{}}
 	needs := make([][]int, len(mine))
 	for i, p := range mine {
@@ -220,7 +227,7 @@ func (c *cloning) child(p *image.Process, needs []int) error {
 		m.held[pid] = true
 	}
 	a := tracee.CloneArgs{ExitSignal: exitSignal(p), SetTID: []int32{int32(p.PID)}}
-	if p.Parent != c.n.image.PID && (c.n.image.State != image.Zombie || p.Parent > 1) { // PID 1 or a subreaper has adopted it
+	if p.Parent != c.n.image.PID && max(p.Parent, 1) == max(c.n.image.Parent, 1) { // PID 1 or a subreaper has adopted it
 		a.Flags, a.ExitSignal = unix.CLONE_PARENT, 0
 	}
 	c.batch.Clone3(a)

@@ -26,10 +26,19 @@ type Lineage struct {
 	// early are those that their parent clones before it leads a session of its
 	// own: they are in the one that it came from.
 	early map[int]bool
-	// passing take the place of dead leaders of sessions whose processes have
-	// been adopted by another process than PID 1, which clones them (see
-	// PR_SET_CHILD_SUBREAPER in prctl(2)). They are no processes of the tree.
-	passing []*image.Process
+	// passing are no processes of the tree: they clone orphans, and end. Some take
+	// the place of dead leaders of sessions whose processes have been adopted by
+	// another process than PID 1, which clones them (see PR_SET_CHILD_SUBREAPER in
+	// prctl(2)).
+	passing []*passing
+}
+
+// passing is a process that clones orphans.
+type passing struct {
+	*image.Process
+	// Reaper is the process of the tree that adopts what it has cloned when it ends:
+	// 1 is PID 1. 0: they are that one's at once.
+	Reaper int
 }
 
 // how a process gets its session.
@@ -40,27 +49,61 @@ const (
 	byParent  how = iota // it is its cloner's, or it leads it
 	early                // it was its parent's, before that led one of its own
 	bySibling            // its leader is a child of its parent's, too, and clones it
+	byOrphan             // its leader clones one that passes, which clones it and ends
 	byPassing            // its leader is dead, and one that passes clones it
 	byNobody             // no call makes that
 )
 
-// wayOf tells how a process with a parent in the tree gets its session. byPID
-// are the processes of the tree.
+// wayOf tells how a process gets its session. byPID are the processes of the tree.
 func wayOf(p *image.Process, byPID map[int]*image.Process) how {
-	parent := byPID[p.Parent]
-	if parent == nil || p.State == image.Zombie || p.Session == p.PID || p.Session == parent.Session {
-		return byParent
-	}
-	leader := byPID[p.Session]
+	parent, leader := byPID[p.Parent], byPID[p.Session]
 	switch {
+	case p.Session == p.PID || p.State == image.Zombie && parent != nil || parent != nil && p.Session == parent.Session:
+		return byParent
 	case leader == nil:
 		return byPassing
-	case leader.Parent == p.Parent: // also one that has ended, but was not waited for: it clones before it ends
+	case leader.Parent == p.Parent || leader.Parent <= 1 && p.Parent <= 1: // also one that has ended, but was not waited for: it clones before it ends
 		return bySibling
-	case parent.Session == parent.PID && parent.Parent > 1 && byPID[parent.Parent] != nil && byPID[parent.Parent].Session == p.Session:
+	case p.Parent <= 1 || descends(leader, p.Parent, byPID):
+		return byOrphan
+	case parent != nil && parent.Session == parent.PID && parent.Parent > 1 && byPID[parent.Parent] != nil && byPID[parent.Parent].Session == p.Session:
 		return early
 	}
 	return byNobody
+}
+
+// descends reports whether a process is below another one.
+func descends(p *image.Process, from int, byPID map[int]*image.Process) bool {
+	for n := 0; p != nil && n <= len(byPID); n++ {
+		if p.Parent == from {
+			return true
+		}
+		p = byPID[p.Parent]
+	}
+	return false
+}
+
+// leaderless finds for the sessions without a leader whose processes another one
+// than PID 1 has adopted where the process stands that passes as their leader: it
+// is a child of the process that it tells. A session whose processes no such one
+// could reach is in conflict.
+func leaderless(processes []*image.Process, byPID map[int]*image.Process) (places map[int]int, conflict *image.Process) {
+	for _, p := range processes {
+		if p.Parent > 1 && wayOf(p, byPID) == byPassing {
+			if places == nil {
+				places = map[int]int{}
+			}
+			if at := places[p.Session]; at == 0 || descends(byPID[p.Parent], at, byPID) {
+				places[p.Session] = p.Parent
+			}
+		}
+	}
+	for _, p := range processes {
+		if at := places[p.Session]; p.Parent > 1 && at != 0 && at != p.Parent && wayOf(p, byPID) == byPassing && !descends(byPID[at], p.Parent, byPID) {
+			return places, p
+		}
+	}
+	return places, nil
 }
 
 // Lineages divides a tree. Its processes stand parents before children.
@@ -69,7 +112,8 @@ func Lineages(t *image.Tree) []*Lineage {
 	for _, p := range t.Processes {
 		byPID[p.PID] = p
 	}
-	top := map[int]int{} // of each process, the key of its lineage
+	places, _ := leaderless(t.Processes, byPID) // conflicts are refused at the capture
+	top := map[int]int{}                        // of each process, the key of its lineage
 	cloner := map[int]int{}
 	lines := map[int]*Lineage{}
 	line := func(key int) *Lineage {
@@ -81,24 +125,21 @@ func Lineages(t *image.Tree) []*Lineage {
 		return l
 	}
 	for _, p := range t.Processes {
-		switch leader := byPID[p.Session]; {
-		case p.Parent > 1 && wayOf(p, byPID) == bySibling:
+		way := wayOf(p, byPID)
+		switch {
+		case way == bySibling || way == byOrphan:
 			cloner[p.PID] = p.Session
-			line(0).cloner[p.PID] = p.Session
+		case way == byPassing && places[p.Session] != 0:
+			cloner[p.PID] = places[p.Session]
 		case p.Parent > 1:
 			cloner[p.PID] = p.Parent
 		case p.Session == p.PID:
 			top[p.PID] = p.PID
-		case leader != nil: // one that is a zombie clones them before it ends
-			cloner[p.PID] = p.Session
-			line(0).cloner[p.PID] = p.Session // moved to its lineage below
 		default:
 			top[p.PID] = p.Session
 			line(p.Session).Orphans = true
 		}
 	}
-	adopted := lines[0]
-	delete(lines, 0)
 	var find func(pid, depth int) int
 	find = func(pid, depth int) int {
 		if k, ok := top[pid]; ok {
@@ -114,44 +155,72 @@ func Lineages(t *image.Tree) []*Lineage {
 	for _, p := range t.Processes {
 		l := line(find(p.PID, 0))
 		l.Processes = append(l.Processes, p)
-		if adopted != nil {
-			if c, ok := adopted.cloner[p.PID]; ok {
-				l.cloner[p.PID] = c
-			}
-		}
 	}
 	out := make([]*Lineage, 0, len(lines))
 	for _, l := range lines {
-		l.pass(byPID)
-		l.sort(cloner)
 		out = append(out, l)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Key < out[j].Key })
+	m := &middlemen{tree: t, byPID: byPID, places: places}
+	for _, l := range out {
+		m.find(l)
+		l.sort(cloner)
+	}
 	return out
 }
 
-// pass notes who is cloned early, and who passes.
-func (l *Lineage) pass(byPID map[int]*image.Process) {
-	type key struct{ parent, session int }
-	passing := map[key]bool{}
-	for _, p := range l.Processes {
-		if p.Parent <= 1 {
-			continue
+// middlemen finds who clones a process that its parent does not.
+type middlemen struct {
+	tree   *image.Tree
+	byPID  map[int]*image.Process
+	places map[int]int
+	count  int
+}
+
+func (m *middlemen) find(l *Lineage) {
+	type key struct{ cloner, reaper int }
+	var made map[key]*passing
+	pass := func(k key, pid, session int) *passing {
+		q := made[k]
+		if q != nil {
+			return q
 		}
-		switch wayOf(p, byPID) {
-		case early:
+		if pid == 0 {
+			pid = m.spare()
+		}
+		q = &passing{Reaper: k.reaper, Process: &image.Process{
+			PID: pid, Parent: k.cloner, Group: session, Session: session, Terminal: -1, State: image.Running, Comm: "passing",
+		}}
+		if made == nil {
+			made = map[key]*passing{}
+		}
+		made[k] = q
+		l.passing = append(l.passing, q)
+		return q
+	}
+	for _, p := range l.Processes {
+		switch way := wayOf(p, m.byPID); {
+		case way == early:
 			l.early[p.PID] = true
-		case byPassing:
+		case way == bySibling:
 			l.cloner[p.PID] = p.Session
-			if k := (key{p.Parent, p.Session}); !passing[k] {
-				passing[k] = true
-				l.passing = append(l.passing, &image.Process{
-					PID: p.Session, Parent: p.Parent, Group: p.Session, Session: p.Session, Terminal: -1,
-					State: image.Running, ExitSignal: int(unix.SIGCHLD), Comm: "passing",
-				})
+		case way == byOrphan:
+			l.cloner[p.PID] = pass(key{p.Session, max(p.Parent, 1)}, 0, p.Session).PID
+		case way == byPassing && m.places[p.Session] != 0:
+			leader := pass(key{cloner: m.places[p.Session], reaper: -p.Session}, p.Session, p.Session)
+			leader.Reaper, leader.ExitSignal = 0, int(unix.SIGCHLD) // what it clones as its siblings gets the same
+			l.cloner[p.PID] = p.Session
+			if p.Parent != m.places[p.Session] {
+				l.cloner[p.PID] = pass(key{p.Session, max(p.Parent, 1)}, 0, p.Session).PID
 			}
 		}
 	}
+}
+
+// spare is the next number that nothing in the tree has.
+func (m *middlemen) spare() int {
+	m.count++
+	return int(spareNumbers(m.tree, m.count)[m.count-1])
 }
 
 // sort puts cloners first.

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +12,7 @@ import (
 )
 
 // refuse looks for what no checkpoint can keep. Nothing was touched yet.
-func (l *Live) refuse() error {
+func (l *Live) refuse(zombies []*image.Process) error {
 	for _, p := range l.order {
 		if err := l.refuseProcess(p); err != nil {
 			return err
@@ -20,7 +21,7 @@ func (l *Live) refuse() error {
 	if err := l.refuseSharing(); err != nil {
 		return err
 	}
-	return l.refuseShape()
+	return l.refuseShape(zombies)
 }
 
 func (l *Live) refuseProcess(p *liveProcess) error {
@@ -84,38 +85,32 @@ func refuseMapping(v *image.VMA) string {
 }
 
 // refuseShape refuses trees whose sessions restore could not make again.
-func (l *Live) refuseShape() error {
-	live := map[int]*image.Process{}
+func (l *Live) refuseShape(zombies []*image.Process) error {
+	byPID := map[int]*image.Process{}
+	processes := slices.Clone(zombies)
 	for _, p := range l.order {
-		live[p.pid] = p.image
+		processes = append(processes, p.image)
 	}
-	sessions := map[int]int{} // of dead leaders, whose children they are made among
+	for _, m := range processes {
+		byPID[m.PID] = m
+	}
 	for _, p := range l.order {
 		m := p.image
-		if m.Session == m.PID || m.Parent <= 1 {
+		if m.Session == m.PID {
 			continue
 		}
-		if live[m.Parent] == nil {
+		if m.Parent > 1 && (byPID[m.Parent] == nil || byPID[m.Parent].State == image.Zombie) {
 			return fault.New(fault.Uncapturable, "%s has a parent, process %d, that is ending", describe(p), m.Parent).
 				WithHint("try again").Passing()
 		}
-		way := wayOf(m, live)
-		if way == byPassing {
-			if other, ok := sessions[m.Session]; ok && other != m.Parent {
-				way = byNobody // the number can be taken once
-			}
-			sessions[m.Session] = m.Parent
-		}
-		if way == byNobody {
+		if wayOf(m, byPID) == byNobody {
 			return fault.New(fault.Uncapturable, "%s is in another session (%d) than its parent, process %d, and neither began in it nor was adopted from it",
 				describe(p), m.Session, m.Parent).WithHint("end it, then try again")
 		}
 	}
-	for _, p := range l.order {
-		if m := p.image; m.Parent <= 1 && sessions[m.Session] != 0 && live[m.Session] == nil {
-			return fault.New(fault.Uncapturable, "%s and others are in one session (%d) without a leader, and have different parents", describe(p), m.Session).
-				WithHint("end it, then try again")
-		}
+	if _, m := leaderless(processes, byPID); m != nil {
+		return fault.New(fault.Uncapturable, "process %d (%s) and others are in one session (%d) without a leader, and have different parents", m.PID, m.Comm, m.Session).
+			WithHint("end it, then try again")
 	}
 	return nil
 }

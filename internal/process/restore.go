@@ -111,7 +111,7 @@ func (r *restore) run() error {
 	}
 	var err error
 	r.files, err = descriptor.Open(r.tree.Files, r.tree.Terminals, descriptor.Target{
-		Root: r.target.Root, Session: r.target.Session, Clocks: clocksOf(&r.target.Live), Exists: r.exists, Ended: r.ended, Queue: r.makeQueue,
+		Root: r.target.Root, Session: r.target.Session, Clocks: clocksOf(&r.target.Live), Exists: r.exists, Ended: r.ended, Queues: newMessageQueues(r.target.Init, r.tree.Files),
 	})
 	if err != nil {
 		return err

@@ -68,7 +68,11 @@ type SpawnTarget struct {
 // dead, it takes the leader's number and makes the session.
 func Spawn(tree *image.Tree, target SpawnTarget) *Spawned {
 	s := &Spawned{target: target, lines: Lineages(tree), roots: map[*Lineage]*lineRoots{}}
-	spare := spareNumbers(tree, len(s.lines)+1) // each its own: they are beside each other
+	passing := 0
+	for _, l := range s.lines {
+		passing += len(l.passing)
+	}
+	spare := spareNumbers(tree, passing+len(s.lines)+1)[passing:] // each its own: they are beside each other
 	s.spare = spare[len(s.lines)]
 	for i, l := range s.lines {
 		r := &lineRoots{done: make(chan struct{})}

@@ -1,6 +1,13 @@
 package descriptor
 
-import "golang.org/x/sys/unix"
+import (
+	"bytes"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/process/image"
+)
 
 // Options that golang.org/x/sys does not name (linux/in.h, linux/in6.h,
 // linux/tcp.h, linux/udp.h).
@@ -56,7 +63,7 @@ var ipDatagramOptions = []option{
 }
 
 var ipv6Options = []option{
-	{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 4, fresh},
+	{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 4, early}, // see addressToBind
 	{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 4, always},
 	{unix.IPPROTO_IPV6, unix.IPV6_TCLASS, 4, always},
 	{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 4, always},
@@ -107,4 +114,24 @@ var netlinkOptions = []option{
 	{unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 4, always},
 	{unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 4, always},
 	{unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 4, always},
+}
+
+// addressToBind is the address to which a socket is bound that is to have another one
+// in the end. One that its program has bound to an address of IPv6 takes that family
+// alone from then on (IPV6_V6ONLY, which cannot be taken back), so one that does not
+// has its address of the connection.
+func addressToBind(s *image.Socket, address []byte) []byte {
+	const at, size = 8, 16 // sin6_addr
+	connects := s.Remote != nil || s.TCP != nil && s.TCP.Ended
+	if s.Domain != unix.AF_INET6 || !connects || len(address) < at+size || netip.AddrFrom16([size]byte(address[at:at+size])) != netip.IPv6Loopback() {
+		return address
+	}
+	for i := range s.Options {
+		if o := &s.Options[i]; o.Level == unix.IPPROTO_IPV6 && o.Name == unix.IPV6_V6ONLY && word(o.Value) != 0 {
+			return address
+		}
+	}
+	out := bytes.Clone(address)
+	clear(out[at : at+size])
+	return out
 }

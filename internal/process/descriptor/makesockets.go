@@ -37,7 +37,7 @@ func (o *Opened) MakeSockets(makers []Maker) error {
 	if !slices.ContainsFunc(o.files, func(f *image.File) bool { return f.Socket != nil }) || len(makers) == 0 {
 		return nil
 	}
-	w := &workshop{Opened: o, have: map[int]*made{}, gone: map[int]int{}}
+	w := &workshop{Opened: o, have: map[int]*made{}, gone: map[int]int{}, lost: map[int]*made{}}
 	defer w.close()
 	for i := range makers {
 		w.workers = append(w.workers, &worker{Maker: &makers[i], shop: w})
@@ -63,6 +63,7 @@ type workshop struct {
 	ids     *ids
 	have    map[int]*made   // sockets in their makers, by file
 	gone    map[int]int     // our descriptors of other ends that were closed, by file of the one that is left
+	lost    map[int]*made   // those of pairs
 	ports   map[uint16]bool // that some TCP socket has
 	temps   []int           // our descriptors of others that are not needed in the end
 }

@@ -33,6 +33,11 @@ func (messageQueue) examine(c *Capturer, d *description) error {
 		d.file.Path = link[:len(link)-min(len(deletedSuffix), len(link)-1)]
 	}
 	d.file.Object, d.file.UID, d.file.GID = c.object(d), d.stat.Uid, d.stat.Gid
+	flags, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETFL, 0)
+	if err != nil {
+		return fmt.Errorf("flags of message queue %s: %w", d.file.Path, err)
+	}
+	d.file.Flags |= flags & unix.O_CLOEXEC // mq_open(2) leaves it there
 	own, err := unix.Open(procFD(d.fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("look at message queue %s: %w", d.file.Path, err)
@@ -87,16 +92,15 @@ func sendAll(fd int, f *image.File) error {
 }
 
 func (messageQueue) open(o *Opened, f *image.File) (int, error) {
-	at, err := o.shared(f, o.recreateQueue)
-	if err != nil {
+	if _, err := o.shared(f, o.recreateQueue); err != nil {
 		return -1, err
 	}
-	return reopen(at, f.Flags)
+	return o.target.Queues.Open(f)
 }
 
 // recreateQueue makes a queue with its messages, in the incarnation's IPC namespace.
 func (o *Opened) recreateQueue(f *image.File) (int, error) {
-	fd, err := o.target.Queue(f)
+	fd, err := o.target.Queues.Make(f)
 	if err != nil {
 		return -1, err
 	}

@@ -23,10 +23,21 @@ type Target struct {
 	// Ended makes a pidfd of a process of the incarnation that has ended and
 	// was reaped. It is the caller's.
 	Ended func() (pidfd int, err error)
-	// Queue makes an empty message queue in the incarnation, which has the file's name
-	// unless that is deleted. The descriptor is for reading, writing and not waiting, and
-	// the caller's.
-	Queue func(f *image.File) (fd int, err error)
+	// Queues are for POSIX message queues; nil if there are none.
+	Queues Queues
+}
+
+// Queues makes and opens the POSIX message queues of an incarnation (mq_overview(7)).
+// Opening one by its descriptor would give O_LARGEFILE to the description. The
+// descriptors are the caller's.
+type Queues interface {
+	// Make makes an empty queue with the file's name, or another one for a while if the
+	// file is deleted. The descriptor is for reading, writing and not waiting.
+	Make(f *image.File) (fd int, err error)
+	// Open opens the queue that was made for the file's object, with the file's flags.
+	Open(f *image.File) (fd int, err error)
+	// Finish takes the names away from those that are deleted.
+	Finish() error
 }
 
 // errLate is the error of opening a late kind here.
@@ -70,6 +81,9 @@ func Open(files []*image.File, terminals []*image.Terminal, target Target) (*Ope
 	}
 	if err == nil {
 		err = o.finishTerminals()
+	}
+	if err == nil && target.Queues != nil {
+		err = target.Queues.Finish()
 	}
 	o.closeParts()
 	if err != nil {

@@ -55,7 +55,15 @@ func (c *Capturer) readPipe(d *description, from int) (err error) {
 		}
 		defer unix.Close(from)
 	}
-	d.file.Content, d.file.Packets, err = pipeContent(from, n, d.file.PipeSize)
+	return readContent(d.file, from, n)
+}
+
+// readContent copies the n bytes that a pipe of the file's size holds into the file.
+func readContent(f *image.File, from, n int) (err error) {
+	if f.Content, f.Packets, err = pipeContent(from, n, f.PipeSize); err != nil || f.Packets != nil {
+		return err
+	}
+	f.Slots, err = pipeSlots(from, f.PipeSize)
 	return err
 }
 
@@ -120,6 +128,58 @@ func teeAll(from, size int) (int, error) {
 	return p[0], nil
 }
 
+// pipeSlots are how much is in each page that a pipe has, or nil if all but the last
+// are full: a pipe with room for nothing more in its pages is moved there one after
+// the other. Pages are also those that were spliced into the pipe (splice(2)).
+func pipeSlots(from, size int) (slots []int, err error) {
+	copied, err := teeAll(from, size)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(copied)
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("pipe2: %w", err)
+	}
+	defer closePair(p)
+	if _, err := unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, pipePage); err != nil {
+		return nil, fmt.Errorf("size of a pipe: %w", err)
+	}
+	var page [pipePage]byte
+	plain := true
+	for {
+		n, err := unix.Splice(copied, nil, p[1], nil, 1<<30, unix.SPLICE_F_NONBLOCK)
+		if err == unix.EAGAIN || err == nil && n == 0 {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look at the pages of a pipe: %w", err)
+		}
+		if n > pipePage || (len(slots)+1)*pipePage > size { // of another make
+			return nil, nil
+		}
+		if _, err := unix.Read(p[0], page[:n]); err != nil {
+			return nil, fmt.Errorf("read a page of a pipe: %w", err)
+		}
+		if k := len(slots); k > 0 && slots[k-1] != pipePage {
+			plain = false
+		}
+		slots = append(slots, int(n))
+	}
+	if plain {
+		return nil, nil
+	}
+	return slots, nil
+}
+
+// pipePage is what one page of a pipe holds.
+const pipePage = 4096
+
+func closePair(p [2]int) {
+	_ = unix.Close(p[0])
+	_ = unix.Close(p[1])
+}
+
 // isPacket reports whether what a pipe holds is one packet: reading a byte of
 // a packet discards the rest of it.
 func isPacket(from, size int) (bool, error) {
@@ -165,7 +225,13 @@ func fillPipe(fd int, f *image.File) error {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, mode); err != nil {
 		return fmt.Errorf("F_SETFL: %w", err)
 	}
-	data := f.Content
+	data, err := fillSlots(fd, f)
+	if err != nil {
+		return err
+	}
+	if f.Slots != nil {
+		lengths = []int{len(data)}
+	}
 	for _, n := range lengths {
 		k, err := unix.Write(fd, data[:n])
 		if err != nil || k != n {
@@ -177,4 +243,36 @@ func fillPipe(fd int, f *image.File) error {
 		return fmt.Errorf("F_SETFL: %w", err)
 	}
 	return nil
+}
+
+// fillSlots fills all pages but the last one of a pipe, if they are not as full as
+// they can be, and returns the rest. A page that comes from another pipe by tee(2)
+// takes nothing more.
+func fillSlots(fd int, f *image.File) (rest []byte, err error) {
+	rest = f.Content
+	if len(f.Slots) == 0 {
+		return rest, nil
+	}
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("pipe2: %w", err)
+	}
+	defer closePair(p)
+	var page [pipePage]byte
+	for _, n := range f.Slots[:len(f.Slots)-1] {
+		if n <= 0 || n > min(len(rest), pipePage) {
+			return nil, fmt.Errorf("a page of a pipe has %d of %d bytes", n, len(rest))
+		}
+		if _, err = unix.Write(p[1], rest[:n]); err == nil {
+			_, err = unix.Tee(p[0], fd, n, unix.SPLICE_F_NONBLOCK)
+		}
+		if err == nil {
+			_, err = unix.Read(p[0], page[:n])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("put %d bytes back into a pipe of %d bytes: %w", n, f.PipeSize, err)
+		}
+		rest = rest[n:]
+	}
+	return rest, nil
 }

@@ -34,6 +34,8 @@ os.mkfifo("fifo", 0o620)
 put(os.open("fifo", os.O_RDWR), 61); os.write(61, b"in a fifo")
 put(os.open("fifo", os.O_RDONLY | os.O_NONBLOCK), 62)
 os.mkfifo("gonefifo"); put(os.open("gonefifo", os.O_RDWR), 63); os.unlink("gonefifo"); os.write(63, b"lost name")
+pair(os.O_NONBLOCK, 64, 65); [os.write(65, b"%04d" % i * 750) for i in range(16)]; os.read(64, 2999) # each page has 3000 bytes, the first one
+pair(os.O_NONBLOCK, 66, 67); [os.write(67, b"%04d" % i * 750) for i in range(5)]
 fcntl.fcntl(58, fcntl.F_SETOWN, os.getpid()); fcntl.fcntl(58, 10, 40)  # F_SETSIG
 print("ready", flush=True)
 os.write(2, b"unread error")
@@ -116,6 +118,21 @@ func TestPipes(t *testing.T) {
 	expectRead(t, v.fd(63), "lost name")
 	if o, err := getOwner(v.fd(58)); err != nil || int(o.pid) != p.Process.Pid {
 		t.Errorf("owner %+v (%v)", o, err)
+	}
+	// What there is room for depends on how full the pages are.
+	for fd, want := range map[int]int{65: 1096, 67: 11*4096 + 1096} {
+		room := 0
+		for b := make([]byte, 8); ; room += len(b) {
+			if _, err := unix.Write(v.fd(fd), b); err != nil {
+				break
+			}
+		}
+		if room != want {
+			t.Errorf("pipe %d has room for %d more bytes, not %d", fd, room, want)
+		}
+	}
+	if got := readAll(t, v.fd(64)); len(got) < 45001 || string(got[:5]) != "00001" || string(got[44997:45001]) != "0015" {
+		t.Errorf("a pipe of 16 parts has %d bytes: %q", len(got), got[:min(len(got), 10)])
 	}
 	// A pipe whose readers are gone is broken again.
 	if fi := fileAt(r, 0, 55); string(fi.Content) != "no reader kept" {

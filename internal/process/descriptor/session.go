@@ -67,7 +67,7 @@ func (c *Capturer) readLeft() error {
 		if f.PipeSize, err = unix.FcntlInt(uintptr(s.Outer), unix.F_GETPIPE_SZ, 0); err != nil {
 			return fmt.Errorf("size of a session's pipe: %w", err)
 		}
-		if f.Content, f.Packets, err = pipeContent(s.Outer, n, f.PipeSize); err != nil {
+		if err := readContent(f, s.Outer, n); err != nil {
 			return err
 		}
 		c.left = append(c.left, f)

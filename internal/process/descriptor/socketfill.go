@@ -36,7 +36,7 @@ func (w *workshop) fillUnix(file int, s *image.Socket) error {
 	if s.Peer >= 0 {
 		from = w.fd[s.Peer]
 	} else if !gone {
-		return fmt.Errorf("it has no other end")
+		return fmt.Errorf("one of type %d at %s, connected to %s, has no other end (%s, closed: %t)", s.Type, printable(s.Local), printable(s.Remote), s.Unix.Role, s.PeerGone)
 	}
 	return w.sendAll(from, nil, s.Queue)
 }

@@ -196,6 +196,13 @@ func restoreOption(fd int, v *image.SocketOption) error {
 			name = unix.SO_RCVBUFFORCE
 		}
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, name, int(word(v.Value))/2)
+	case unix.SO_LINGER:
+		// A time that is not in use is kept, but only set with one that is.
+		if on := binary.NativeEndian.AppendUint32(nil, 1); len(v.Value) == 8 && word(v.Value) == 0 {
+			if err := setOption(fd, v.Level, v.Name, append(on, v.Value[4:]...)); err != nil {
+				return err
+			}
+		}
 	}
 	return setOption(fd, v.Level, v.Name, v.Value)
 }

@@ -39,6 +39,7 @@ put(connect(("127.0.0.1", 8080)), 55); put(so(50).accept()[0], 56); os.write(55,
 put(connect(("127.0.0.1", 8080)), 57); put(so(50).accept()[0], 58); os.write(57, b"no more"); so(57).shutdown(S.SHUT_WR)
 # IPv6, one with both families
 put(listen(("::", 8081), fam=S.AF_INET6), 60); put(connect(("::1", 8081), S.AF_INET6), 61); put(so(60).accept()[0], 62); os.write(61, b"six")
+own = S.socket(S.AF_INET6); own.bind(("::1", 0)); own.connect(("::1", 8081)); put(own, 86); put(so(60).accept()[0], 87) # IPV6_V6ONLY by its address
 put(connect(("127.0.0.1", 8081)), 63); put(so(60).accept()[0], 64); os.write(64, b"four")
 # ended: reset and not told, reset and told; closed both ways; refused
 def reset():
@@ -91,6 +92,11 @@ func checkTCP(t *testing.T, v *restored, total int) {
 		a, err := addressFrom(v.fd(n), unix.SYS_GETSOCKNAME)
 		if err != nil || inetAddress(a) != netip.MustParseAddrPort(want) {
 			t.Errorf("descriptor %d has address %v (%v), want %s", n, inetAddress(a), err, want)
+		}
+	}
+	for n, want := range map[int]int{60: 0, 61: 0, 62: 0, 66: 0, 86: 1, 87: 0} {
+		if only, err := unix.GetsockoptInt(v.fd(n), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY); err != nil || only != want {
+			t.Errorf("IPV6_V6ONLY of %d is %d (%v)", n, only, err)
 		}
 	}
 	for _, n := range []int{50, 51, 52, 53, 54, 56, 57, 58, 60, 62} {

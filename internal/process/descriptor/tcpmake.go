@@ -164,12 +164,14 @@ func (w *workshop) endedAddresses(file int, s *image.Socket) (local, remote []by
 			local[23] = 1
 		}
 	}
-	if err := bindTCP(w.fd[file], local); err != nil {
+	if err := bindTCP(w.fd[file], addressToBind(s, local)); err != nil {
 		return nil, nil, err
 	}
-	if local, err = addressFrom(w.fd[file], unix.SYS_GETSOCKNAME); err != nil {
+	bound, err := addressFrom(w.fd[file], unix.SYS_GETSOCKNAME)
+	if err != nil || len(bound) < 4 {
 		return nil, nil, fmt.Errorf("getsockname: %w", err)
 	}
+	copy(local[2:4], bound[2:4]) // its port
 	return local, w.somePort(local), nil
 }
 
@@ -213,7 +215,7 @@ func (e *tcpEnd) connect(other *tcpEnd) (err error) {
 		return err
 	}
 	if !e.socket.TCP.Ended { // which has its address by now
-		if err := bindTo(e.fd, e.local); err != nil {
+		if err := bindTo(e.fd, addressToBind(e.socket, e.local)); err != nil {
 			return fmt.Errorf("bind: %w", err)
 		}
 	}
@@ -385,7 +387,7 @@ func (w *workshop) waitTCP(file int, s *image.Socket) error {
 			w.temps = append(w.temps, fd)
 		}
 		if own != nil {
-			if err := bindTCP(fd, own); err != nil {
+			if err := bindTCP(fd, addressToBind(w.files[at].Socket, own)); err != nil {
 				return err
 			}
 		}

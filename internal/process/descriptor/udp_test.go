@@ -23,7 +23,7 @@ def so(n): return S.socket(fileno=os.dup(n))
 put(udp(("0.0.0.0", 5353)), 50); put(udp(to=("127.0.0.1", 5353)), 51); put(udp(("127.0.0.1", 5354)), 52)
 os.write(51, b"query"); so(52).sendto(b"other" + bytes(60000), ("127.0.0.1", 5353)); s = udp(); s.sendto(b"gone", ("127.0.0.1", 5353)); s.close()
 put(udp(("127.0.0.1", 5355)), 53); so(52).sendto(b"before", ("127.0.0.1", 5355)); so(53).connect(("127.0.0.1", 9999))
-put(udp(("::", 5356), fam=S.AF_INET6), 54); put(udp(to=("::1", 5356), fam=S.AF_INET6), 55); os.write(55, b"six"); so(51).sendto(b"four", ("127.0.0.1", 5356))
+put(udp(("::", 5356), fam=S.AF_INET6), 54); put(udp(to=("::1", 5356), fam=S.AF_INET6), 55); put(udp(("::1", 5358), ("::1", 5356), S.AF_INET6), 59); os.write(55, b"six"); so(51).sendto(b"four", ("127.0.0.1", 5356))
 # of those that share a port the kernel chooses one
 put(udp(("127.0.0.1", 5357), port=True), 56); put(udp(("127.0.0.1", 5357), port=True), 57)
 for n in range(20): s = udp(); s.sendto(b"%02d" % n, ("127.0.0.1", 5357)); s.close()
@@ -45,13 +45,18 @@ func TestUDPAndNetlink(t *testing.T) {
 	v := newBody(t).restore(t, r)
 	sameTable(t, want, v)
 	live := &restored{pidfd: p.pidfd, pid: p.Process.Pid, t: t}
-	for _, n := range []int{50, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61} {
+	for _, n := range []int{50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61} {
 		for _, call := range []uintptr{unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME} {
 			was, e1 := addressFrom(live.fd(n), call)
 			is, e2 := addressFrom(v.fd(n), call)
 			if !bytes.Equal(was, is) || (e1 == nil) != (e2 == nil) {
 				t.Errorf("descriptor %d has address %x (%v), was %x (%v)", n, is, e2, was, e1)
 			}
+		}
+	}
+	for n, want := range map[int]int{54: 0, 55: 0, 59: 1} {
+		if only, err := unix.GetsockoptInt(v.fd(n), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY); err != nil || only != want {
+			t.Errorf("IPV6_V6ONLY of %d is %d (%v)", n, only, err)
 		}
 	}
 	for _, n := range []int{50, 53, 54, 56, 57} {

@@ -56,7 +56,11 @@ func (w *workshop) makeUDP() error {
 func (w *workshop) makeUDPSocket(file int, s *image.Socket, raw map[int]int) error {
 	fd := w.fd[file]
 	if a := inetAddress(s.Local); a.Port() != 0 || a.IsValid() && !a.Addr().IsUnspecified() {
-		if err := bindTo(fd, s.Local); err != nil {
+		err := bindTo(fd, addressToBind(s, s.Local))
+		if err == unix.EADDRINUSE { // by one with another address, since
+			err = bindTo(fd, s.Local)
+		}
+		if err != nil {
 			return fmt.Errorf("bind: %w", err)
 		}
 	}

@@ -36,6 +36,7 @@ os.write(60, b"before;"); S.send_fds(so(60), [b"with;"], [r, w]); os.write(60, b
 a, b = S.socketpair(); S.send_fds(a, [b"inner"], [r]); S.send_fds(so(60), [b"nested"], [b.fileno()]); a.send(b"!"); a.close(); b.close()
 os.close(r); os.close(w)
 put(S.socket(S.AF_UNIX, S.SOCK_STREAM), 62)
+y = pair(S.SOCK_DGRAM, 63, None); y.setsockopt(S.SOL_SOCKET, S.SO_PASSCRED, 1); y.send(b"from a name"); y.send(b"more"); y.close() # the kernel has named it
 print("ready", flush=True)
 sys.stdin.read()
 `
@@ -81,6 +82,15 @@ func checkPairs(t *testing.T, v *restored) {
 	if _, err := unix.Read(v.fd(57), make([]byte, 1)); err != unix.ECONNRESET {
 		t.Errorf("read of a reset pair: %v", err)
 	}
+	name, err := addressFrom(v.fd(63), unix.SYS_GETPEERNAME)
+	if err != nil || len(name) < 3 {
+		t.Errorf("the other end of a pair that was closed has the name %q (%v)", name, err)
+	}
+	data, from, err := received(v.fd(63))
+	if err != nil || string(data) != "from a name" || !bytes.Equal(from, name) {
+		t.Errorf("received %q from %q (%v), want it from %q", data, from, err, name)
+	}
+	expectRead(t, v.fd(63), "more")
 	if n, _ := unix.GetsockoptInt(v.fd(58), unix.SOL_SOCKET, unix.SO_RCVBUF); n != 18000 {
 		t.Errorf("SO_RCVBUF is %d", n)
 	}

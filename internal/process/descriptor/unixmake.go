@@ -75,6 +75,7 @@ func (w *workshop) createUnix() error {
 			if w.have[i], other, err = k.pair(s, s.Unix.Credentials); err == nil && s.Peer >= 0 {
 				w.have[s.Peer] = other
 			} else if err == nil {
+				w.lost[i] = other
 				err = w.keepGone(i, other)
 			}
 		default:
@@ -141,6 +142,9 @@ func (w *workshop) bindings() ([]*binding, error) {
 			b.clients = append(b.clients, client{from: from, as: s.Unix.Credentials, file: i, leftOf: -1, accepted: true})
 			w.gone[i] = -1 // fetched when it is connected
 			w.have[i] = from
+		}
+		if s.Unix.Role == image.UnixPair && s.PeerGone && s.Remote != nil { // its messages are from that name
+			lost = append(lost, &binding{owner: w.lost[i], file: -1, socket: s, address: s.Remote, gone: true})
 		}
 		if s.Unix.Role != image.UnixClient {
 			continue

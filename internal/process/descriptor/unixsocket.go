@@ -209,7 +209,9 @@ func (c *Capturer) datagramPeer(d *description, u *sockdiag.Unix) error {
 	switch {
 	case s.Remote == nil && !mutual:
 		return c.refuse(d, "a unix datagram socket connected to one that has no name and is connected elsewhere", "close it")
-	case mutual && (s.Remote == nil || s.Local == nil && s.Peer >= 0):
+	// Nobody can send to one without a name but the other end of its pair, which may
+	// have got a name meanwhile.
+	case mutual && (s.Remote == nil || s.Local == nil && (s.Peer >= 0 || len(s.Queue) > 0)):
 		s.Unix.Role = image.UnixPair
 	default:
 		s.Unix.Role = image.UnixClient

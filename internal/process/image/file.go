@@ -67,10 +67,12 @@ type File struct {
 	Object int
 	// Content is what a pipe or FIFO held, PipeSize its F_GETPIPE_SZ; Packets
 	// are the lengths of the messages if it was written in packet mode
-	// (O_DIRECT).
+	// (O_DIRECT). Slots are how much of it is in each page of the pipe, if that is not
+	// as much as there is room for: it says how much more can be written.
 	Content  []byte
 	PipeSize int
 	Packets  []int
+	Slots    []int
 	// Count and Semaphore are an eventfd's.
 	Count     uint64
 	Semaphore bool

@@ -149,16 +149,5 @@ func (z *Zygote) Server() *tracee.Server { return z.server }
 // Holds reports whether the zygote has the memory of a process.
 func (z *Zygote) Holds(pid int) bool { _, ok := z.vmas[pid]; return ok }
 
-// Private is the size of a process's writable private mappings, a measure of
-// what cloning it costs.
-func (z *Zygote) Private(pid int) (n uint64) {
-	for i := range z.vmas[pid] {
-		if v := &z.vmas[pid][i]; !v.Shared && v.Prot&unix.PROT_WRITE != 0 {
-			n += v.Len()
-		}
-	}
-	return n
-}
-
 // Kill ends the zygote. What was cloned from it lives on.
 func (z *Zygote) Kill() { z.server.Kill() }

@@ -64,7 +64,7 @@ void attribute_step(void) {
 	case 2: snprintf(label, sizeof label, "n%d (x", pick(1000)); prctl(PR_SET_NAME, label); break;
 	case 3: umask(pick(01000)); break;
 	case 4: prctl(PR_SET_TIMERSLACK, 1l + pick(1000000)); break;
-	case 5: if (!strcmp(name, "0") && !has_children()) prctl(PR_SET_CHILD_SUBREAPER, (long)pick(2)); break; /* docs/limits.md */
+	case 5: prctl(PR_SET_CHILD_SUBREAPER, 1l), adopts = true; break;
 	case 6: prctl(PR_SET_PDEATHSIG, chance(50) ? SIGURG : 0); break;
 	case 7: prctl(PR_SET_THP_DISABLE, (long)pick(2), 0, 0, 0); break;
 	case 8: prctl(PR_SET_TIMERSLACK, 1l + pick(1000)); break;
@@ -86,6 +86,8 @@ void attribute_step(void) {
 	}
 }
 
+static void filter(unsigned flags);
+
 static void drop_capabilities(void) {
 	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
 	struct __user_cap_data_struct d[2];
@@ -94,6 +96,49 @@ static void drop_capabilities(void) {
 	for (int i = 0; i < 2; i++) d[i].permitted &= keep | 1 << CAP_SYS_PTRACE, d[i].effective = d[i].permitted & draw(), d[i].inheritable &= draw();
 	syscall(SYS_capset, &h, d);
 	for (int i = 0; i < 3; i++) prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, (long)pick(38), 0, 0);
+}
+
+bool apart;
+
+/* own_credentials are a thread's alone: by system calls, the library would set those
+ * of all. */
+void own_credentials(void) {
+	apart = true;
+	for (unsigned n = 1 + pick(2); n; n--) {
+		switch (pick(6)) {
+		case 0: prctl(PR_CAPBSET_DROP, (long)pick(38), 0, 0, 0); break;
+		case 1: prctl(PR_SET_SECUREBITS, ONE_OF(1 << 4, 1 << 2, 1 << 6)); break;
+		case 2: drop_capabilities(); break;
+		case 3: {
+			gid_t groups[4];
+			int count = pick(5);
+			for (int i = 0; i < count; i++) groups[i] = pick(1000);
+			syscall(SYS_setgroups, count, groups);
+			break;
+		}
+		case 4:
+			if (chance(50)) prctl(PR_SET_KEEPCAPS, 1);
+			syscall(SYS_setresgid, pick(1000), pick(1000), pick(1000));
+			syscall(SYS_setresuid, 1 + pick(1000), 1 + pick(1000), 1 + pick(1000));
+			break;
+		case 5: filter(0); break;
+		}
+	}
+	prctl(PR_SET_DUMPABLE, 1); /* or /proc/self were root's */
+	done("credentials ");
+}
+
+/* filter has a system call fail. */
+static void filter(unsigned flags) {
+	struct sock_filter allow[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getcpu, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (1 + pick(100))),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog p = {4, allow};
+	syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &p);
+	done("filter ");
 }
 
 /* last_steps take rights away, so that nothing can be made afterwards. */
@@ -111,7 +156,7 @@ void last_steps(void) {
 		if (fd >= 0 && !fchdir(fd) && !chroot(".")) done("chroot ");
 		close(fd);
 	}
-	if (chance(20)) {
+	if (!apart && chance(20)) { /* the library sets those of all threads */
 		gid_t groups[4];
 		int n = pick(5);
 		for (int i = 0; i < n; i++) groups[i] = pick(1000);
@@ -128,15 +173,7 @@ void last_steps(void) {
 		done("capabilities ");
 	}
 	for (unsigned n = chance(20) ? 1 + pick(2) : 0; n; n--) {
-		struct sock_filter allow[] = {
-			BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getcpu, 0, 1),
-			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (1 + pick(100))),
-			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-		};
-		struct sock_fprog p = {4, allow};
-		syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &p);
-		done("filter ");
+		filter(SECCOMP_FILTER_FLAG_TSYNC);
 	}
 }
 

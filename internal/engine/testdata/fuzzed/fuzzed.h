@@ -4,7 +4,7 @@
  *
  * main.c has the conversation with the test, tree.c the processes, thread.c the
  * threads. What makes state is in files.c, sockets.c, memory.c, signals.c and
- * attributes.c; what tells of it in tell*.c. Nothing allocates after the start,
+ * attributes.c, queues.c; what tells of it in tell*.c. Nothing allocates after the start,
  * so that telling does not change what is told.
  */
 #define _GNU_SOURCE
@@ -63,6 +63,8 @@ void signal_step(void);
 void block_signals(void);
 void attribute_step(void);
 void sysv_step(void);
+void queue_step(void);
+void own_credentials(void); /* of a thread */
 void last_steps(void); /* of a child: what takes rights away */
 
 /* A descriptor that exists beside the program's own, or -1. */
@@ -73,6 +75,8 @@ int place(int fd);
 /* Threads. */
 void start_thread(void);
 bool has_threads(void);
+extern bool apart;  /* a thread has credentials of its own */
+extern bool adopts; /* this process is, or was, a subreaper */
 bool is_stack(unsigned long begin, unsigned long end); /* of a thread */
 void tell_threads(bool drain);
 void own_thread_steps(void); /* what a thread sets of itself */
@@ -94,6 +98,9 @@ void tell_descriptors(void);
 void drain_descriptors(void);
 void tell_signals(bool drain);
 void tell_sysv(bool drain);
+bool is_queue(int fd);
+void tell_queue(int fd);
+void drain_queue(int fd);
 int list(const char *path, int *out, int max); /* numbers in a directory of /proc */
 ssize_t read_proc(const char *path, char *to, size_t max);
 const char *canonical_link(int fd, const char *link);

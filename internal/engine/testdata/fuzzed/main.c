@@ -75,13 +75,14 @@ const char *file_name(const char *kind) {
 
 /* What is made, by how often. */
 static void step(void) {
-	switch (pick(20)) {
+	switch (pick(21)) {
 	case 0 ... 6: files_step(); break;
 	case 7 ... 9: socket_step(); break;
 	case 10 ... 14: memory_step(); break;
 	case 15: case 16: signal_step(); break;
 	case 17: case 18: attribute_step(); break;
 	case 19: sysv_step(); break;
+	case 20: queue_step(); break;
 	}
 }
 

@@ -2,9 +2,16 @@
 #include <sys/mman.h>
 
 #define PAGE 4096ul
+#ifndef MADV_COLLAPSE /* the C library's headers may be older */
+#define MADV_COLLAPSE 25
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
 
 /* What this process has mapped here, so that later steps change it. */
-static struct { char *at; size_t pages; } areas[64];
+static struct { char *at; size_t pages; bool private; } areas[64];
 static int count;
 
 static char page[PAGE];
@@ -21,10 +28,10 @@ static void write_pages(char *at, size_t pages) {
 	}
 }
 
-static void keep(void *at, size_t pages) {
+static void keep(void *at, size_t pages, bool private) {
 	if (at == MAP_FAILED) return;
 	write_pages(at, pages);
-	if (count < 64) areas[count].at = at, areas[count++].pages = pages;
+	if (count < 64) areas[count].at = at, areas[count].private = private, areas[count++].pages = pages;
 }
 
 static int protection(void) { return ONE_OF(PROT_READ | PROT_WRITE, PROT_READ | PROT_WRITE, PROT_READ, PROT_NONE, PROT_READ | PROT_EXEC, PROT_READ | PROT_WRITE | PROT_EXEC, PROT_WRITE); }
@@ -36,7 +43,7 @@ static void anonymous(void) {
 		ONE_OF(0, 0, 0, MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_STACK);
 	void *hint = chance(30) ? (void *)(0x300000000000 + ((draw() % (1ul << 40)) & ~(PAGE - 1))) : NULL;
 	done("anonymous(%x) ", flags);
-	keep(mmap(hint, pages * PAGE, protection(), flags, -1, 0), pages);
+	keep(mmap(hint, pages * PAGE, protection(), flags, -1, 0), pages, flags & MAP_PRIVATE);
 }
 
 static void sparse(void) {
@@ -63,7 +70,7 @@ static void of_file(void) {
 	if (chance(25)) unlinkat(dir_fd, path, 0);
 	if (chance(70)) close(fd);
 	done("file-map(%x) ", flags);
-	keep(m, pages);
+	keep(m, pages, flags == MAP_PRIVATE);
 }
 
 static void change(void) {
@@ -73,7 +80,7 @@ static void change(void) {
 	size_t pages = areas[i].pages, first = pick(pages), n = 1 + pick(pages - first);
 	char *part = at + first * PAGE;
 	int advice = 0;
-	switch (pick(9)) {
+	switch (pick(11)) {
 	case 0: mprotect(part, n * PAGE, protection()); break;
 	case 1:
 		munmap(part, n * PAGE);
@@ -84,19 +91,24 @@ static void change(void) {
 		size_t to = flags & MREMAP_DONTUNMAP ? n : 1 + pick(2 * n);
 		void *m = mremap(part, n * PAGE, to * PAGE, flags);
 		if (m != MAP_FAILED) {
+			bool private = areas[i].private;
 			areas[i] = areas[--count];
-			keep(m, to);
+			keep(m, to, private);
 		}
 		break;
 	}
 	case 3: case 4: case 5:
 		advice = ONE_OF(MADV_DONTFORK, MADV_WIPEONFORK, MADV_DONTDUMP, MADV_DODUMP, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_SEQUENTIAL, MADV_RANDOM,
-			MADV_NORMAL, MADV_DONTNEED, MADV_COLD, MADV_MERGEABLE, MADV_WILLNEED);
+			MADV_NORMAL, MADV_DONTNEED, MADV_COLD, MADV_MERGEABLE, MADV_WILLNEED, MADV_DOFORK, MADV_KEEPONFORK, MADV_UNMERGEABLE,
+			MADV_REMOVE, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_POPULATE_READ, MADV_DONTNEED_LOCKED, MADV_COLLAPSE);
 		madvise(part, n * PAGE, advice);
 		break;
 	case 6: chance(50) ? mlock(part, n * PAGE) : mlock2(part, n * PAGE, MLOCK_ONFAULT); break;
 	case 7: munlock(part, n * PAGE); break;
 	case 8: write_pages(part, n); break;
+	case 9: case 10:
+		advice = ONE_OF(MADV_GUARD_INSTALL, MADV_GUARD_INSTALL, MADV_GUARD_REMOVE);
+		if (areas[i].private) madvise(part, n * PAGE, advice); /* in shared ones they are lost: docs/limits.md */
 	}
 	done("change(%d) ", advice);
 }
@@ -113,7 +125,7 @@ static void grows_down(void) {
 	munmap(m, 64 * PAGE);
 	m = mmap(m + 60 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_FIXED_NOREPLACE, -1, 0);
 	done("grows-down ");
-	keep(m, 4);
+	keep(m, 4, true);
 }
 
 void memory_step(void) {

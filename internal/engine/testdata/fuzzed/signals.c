@@ -1,5 +1,6 @@
 #include "fuzzed.h"
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -147,7 +148,8 @@ long span_of(const struct timespec *t) { return t->tv_sec || t->tv_nsec ? (now()
 
 void own_thread_steps(void) {
 	for (unsigned n = pick(4); n; n--) {
-		switch (pick(4)) {
+		switch (pick(5)) {
+		case 4: own_credentials(); break;
 		case 0: mask(); break;
 		case 1: pending(false); break;
 		case 2: timer(); break;
@@ -174,7 +176,8 @@ void tell_thread(bool drain) {
 			say(" %s\n", line);
 	stack_t s;
 	sigaltstack(NULL, &s);
-	say(" altstack %p %zu %x\n", s.ss_sp, s.ss_size, s.ss_flags);
+	say(" altstack %p %zu %x securebits %d keepcaps %d getcpu %ld\n", s.ss_sp, s.ss_size, s.ss_flags, prctl(PR_GET_SECUREBITS), prctl(PR_GET_KEEPCAPS),
+		syscall(SYS_getcpu, NULL, NULL, NULL) ? (long)errno : 0);
 	if (!drain) return;
 	sigfillset(&blocked);
 	sigdelset(&blocked, SIGUSR2);

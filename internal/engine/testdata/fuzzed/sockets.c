@@ -141,21 +141,22 @@ static void named(void) {
 	place(s);
 }
 
-/* internet gives an address of the loopback interface. */
-static socklen_t internet(struct sockaddr_storage *a, int family) {
+/* internet gives an address of the loopback interface, or any. */
+static socklen_t internet(struct sockaddr_storage *a, int family, bool any) {
 	memset(a, 0, sizeof *a);
 	a->ss_family = family;
 	if (family == AF_INET) {
 		((struct sockaddr_in *)a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 		return sizeof(struct sockaddr_in);
 	}
-	((struct sockaddr_in6 *)a)->sin6_addr = in6addr_loopback;
+	if (!any || chance(60)) ((struct sockaddr_in6 *)a)->sin6_addr = in6addr_loopback;
 	return sizeof(struct sockaddr_in6);
 }
 
 static void internet_option(int fd, int family, int type) {
 	int v = pick(2);
-	switch (pick(6)) {
+	switch (pick(7)) {
+	case 6: if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v, sizeof v); break; /* too late for some */
 	case 0: if (type == SOCK_STREAM) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &v, sizeof v); break;
 	case 1: v = 1 + pick(1000); if (type == SOCK_STREAM) setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &v, sizeof v); break;
 	case 2: v = 1 + pick(60000); if (type == SOCK_STREAM) setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &v, sizeof v); break;
@@ -165,10 +166,17 @@ static void internet_option(int fd, int family, int type) {
 	}
 }
 
+/* bind_some gives some of those that will connect an address before. */
+static void bind_some(int fd, int family) {
+	struct sockaddr_storage own;
+	socklen_t len = internet(&own, family, true);
+	if (chance(30) && bind(fd, (void *)&own, len)) die("bind");
+}
+
 static void tcp(void) {
 	int family = ONE_OF(AF_INET, AF_INET6);
 	struct sockaddr_storage a;
-	socklen_t len = internet(&a, family);
+	socklen_t len = internet(&a, family, true);
 	int s = socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	options(s), internet_option(s, family, SOCK_STREAM);
 	if (s < 0 || bind(s, (void *)&a, len)) die("bind a TCP socket");
@@ -184,6 +192,7 @@ static void tcp(void) {
 	for (unsigned n = waiting + pick(3); n; n--) {
 		int c = socket(family, SOCK_STREAM, 0);
 		options(c), internet_option(c, family, SOCK_STREAM);
+		bind_some(c, family);
 		if (connect(c, (void *)&a, len)) die("connect");
 		fcntl(c, F_SETFL, O_NONBLOCK);
 		if (n > waiting) {
@@ -204,7 +213,7 @@ static void tcp(void) {
 static void udp(void) {
 	int family = ONE_OF(AF_INET, AF_INET6);
 	struct sockaddr_storage a;
-	socklen_t len = internet(&a, family);
+	socklen_t len = internet(&a, family, true);
 	int s = socket(family, SOCK_DGRAM | SOCK_NONBLOCK, 0);
 	options(s), internet_option(s, family, SOCK_DGRAM);
 	if (s < 0 || bind(s, (void *)&a, len)) die("bind a UDP socket");
@@ -213,6 +222,7 @@ static void udp(void) {
 	for (unsigned n = pick(3); n; n--) {
 		int c = socket(family, SOCK_DGRAM | SOCK_NONBLOCK, 0);
 		internet_option(c, family, SOCK_DGRAM);
+		bind_some(c, family);
 		if (!connect(c, (void *)&a, len)) send_some(c, false);
 		place(c);
 	}

@@ -122,7 +122,7 @@ static const int numbers[][2] = {
 	{SOL_SOCKET, SO_TYPE}, {SOL_SOCKET, SO_DOMAIN}, {SOL_SOCKET, SO_PROTOCOL}, {SOL_SOCKET, SO_SNDBUF}, {SOL_SOCKET, SO_RCVBUF}, {SOL_SOCKET, SO_PASSCRED},
 	{SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_REUSEADDR}, {SOL_SOCKET, SO_TIMESTAMP}, {SOL_SOCKET, SO_PRIORITY}, {SOL_SOCKET, SO_RCVLOWAT}, {SOL_SOCKET, SO_OOBINLINE},
 	{SOL_SOCKET, SO_ACCEPTCONN}, {SOL_SOCKET, SO_BROADCAST}, {IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_KEEPIDLE}, {IPPROTO_TCP, TCP_USER_TIMEOUT},
-	{IPPROTO_IP, IP_TOS}, {IPPROTO_IP, IP_TTL}, {IPPROTO_IPV6, IPV6_RECVPKTINFO},
+	{IPPROTO_IP, IP_TOS}, {IPPROTO_IP, IP_TTL}, {IPPROTO_IPV6, IPV6_RECVPKTINFO}, {IPPROTO_IPV6, IPV6_V6ONLY},
 };
 
 static void socket_of(int fd) {
@@ -196,8 +196,9 @@ static void tell_one(int fd) {
 	say("fd %d %s close %d status %o owner %d signal %d seals %d lease %d", fd, link_of, fcntl(fd, F_GETFD), fcntl(fd, F_GETFL), fcntl(fd, F_GETOWN), fcntl(fd, F_GETSIG),
 		fcntl(fd, F_GET_SEALS), fcntl(fd, F_GETLEASE));
 	fdinfo(fd);
-	bool proc = !strncmp(link_of, "/proc", 5);
-	if (!proc) stat_of(fd);
+	bool proc = !strncmp(link_of, "/proc", 5), queue = is_queue(fd);
+	if (queue) tell_queue(fd);
+	else if (!proc) stat_of(fd);
 	bool path_only = fcntl(fd, F_GETFL) & O_PATH;
 	if (!fstat(fd, &s) && !path_only) {
 		if (S_ISREG(s.st_mode) && !proc) whole(fd);
@@ -308,6 +309,11 @@ static void drain_one(int fd) {
 	int flags = fcntl(fd, F_GETFL);
 	if (is_own(fd) || flags & O_PATH || fstat(fd, &s)) return;
 	say("drain %d %s:", fd, link_of);
+	if (is_queue(fd)) {
+		drain_queue(fd);
+		say("\n");
+		return;
+	}
 	if (S_ISSOCK(s.st_mode)) drain_socket(fd);
 	else if (S_ISREG(s.st_mode) && !strncmp(link_of, "/proc", 5)) ;
 	else if (S_ISDIR(s.st_mode)) ; /* the order is another one from disk: docs/limits.md */

@@ -97,8 +97,9 @@ void tell_memory(bool drain) {
 		if (!strncmp(line, "VmFlags:", 8)) {
 			next.flags[0] = 0;
 			for (char *f = strtok(line + 8, " "); f; f = strtok(NULL, " "))
-				/* Of the tracking of writes, and of the accounting: docs/limits.md. */
-				if (strcmp(f, "sd") && strcmp(f, "uw") && strcmp(f, "ac") && strcmp(f, "nr"))
+				/* Of the tracking of writes, of the accounting, and that there may be guard
+				 * pages, which stays with what was merged: docs/limits.md. */
+				if (strcmp(f, "sd") && strcmp(f, "uw") && strcmp(f, "ac") && strcmp(f, "nr") && strcmp(f, "gu"))
 					strcat(strcat(next.flags, " "), f);
 			add(&next);
 		} else if (sscanf(line, "%lx-%lx %7s %lx %*s %*s %n", &line_of.begin, &line_of.end, line_of.permissions, &line_of.offset, &at) == 4 && at) {

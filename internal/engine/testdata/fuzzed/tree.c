@@ -14,7 +14,6 @@ static struct child {
 	pid_t pid; /* of the process that answers, or has ended */
 	int ask, answer;
 	int state;
-	bool mine; /* it began as this process's child, and no orphan */
 	char name[64];
 } children[8];
 static int count;
@@ -39,6 +38,8 @@ static bool get(int fd, void *p, size_t n) {
 	return true;
 }
 
+bool adopts;
+
 bool has_children(void) { return count > 0; }
 
 /* inherit makes a child's copy of the parent's own state its own. */
@@ -47,6 +48,7 @@ void inherit(void) {
 		if (children[i].state != ZOMBIE) close(children[i].ask), close(children[i].answer);
 	count = 0;
 	steps_len = 0;
+	adopts = apart = false;
 }
 
 static void become(const struct child *c, int down[2], int up[2], int depth) {
@@ -99,7 +101,7 @@ void start_child(int depth) {
 		}
 		siginfo_t info;
 		if (waitid(P_PID, p, &info, WEXITED | WNOWAIT)) die("waitid");
-		c->pid = p, c->mine = true;
+		c->pid = p;
 		count++;
 		done("zombie ");
 		return;
@@ -116,7 +118,6 @@ void start_child(int depth) {
 	close(down[0]), close(up[1]);
 	c->ask = own_fd(down[1]), c->answer = own_fd(up[0]);
 	if (!get(c->answer, &c->pid, sizeof c->pid)) die("a child ended");
-	c->mine = c->pid == p;
 	if (c->state == STOPPED) {
 		siginfo_t info;
 		/* Who is not its parent sees that it stands in /proc. */
@@ -166,19 +167,20 @@ void tell_children(bool drain) {
 		}
 		if (fields) sscanf(fields + 2, "%c %d %d %d", &state, &parent, &group, &session);
 		if (state == 'R' || state == 'D') state = 'S'; /* it is about to wait */
-		/* An orphan may get another parent: docs/limits.md. */
-		say("child %s pid %d state %c mine %d group %d session %d\n", c->name, c->pid, state, c->mine && parent == getpid(), group, session);
+		say("child %s pid %d state %c parent %d group %d session %d\n", c->name, c->pid, state, parent, group, session);
 		if (c->state == STOPPED && drain) {
-			kill(c->pid, SIGCONT);
-			c->state = RUNS;
+			if (kill(c->pid, SIGCONT)) say("it stands still: %s\n", strerror(errno)); /* one of another user */
+			else c->state = RUNS;
 		}
 		if (c->state == RUNS) ask_child(c, drain ? 'd' : 't');
 	}
-	for (int i = 0; drain && i < count; i++) {
-		siginfo_t info = {0};
-		if (children[i].state == ZOMBIE && !waitid(P_PID, children[i].pid, &info, WEXITED | WNOHANG))
-			say("reaped %d code %d status %d uid %d\n", info.si_pid, info.si_code, info.si_status, info.si_uid);
-	}
+	char path[64], listed[512];
+	snprintf(path, sizeof path, "self/task/%d/children", getpid());
+	ssize_t n = read_proc(path, listed, sizeof listed);
+	if (n > 0 && !adopts) say("children %.*s\n", (int)n, listed); /* what was adopted may stand behind the others: docs/limits.md */
+	siginfo_t info = {0};
+	for (; drain && !waitid(P_ALL, 0, &info, WEXITED | WNOHANG) && info.si_pid; info.si_pid = 0)
+		say("reaped %d code %d status %d uid %d\n", adopts ? 0 : info.si_pid, info.si_code, info.si_status, info.si_uid);
 }
 
 static void say_steps(void) {
