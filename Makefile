@@ -101,11 +101,12 @@ soak: test-deps
 	SANDTREE_TEST_ROOTFS=$$(scripts/test-rootfs) go test ./internal/soak -run Soak -count 1 -v -timeout 6h -args -soak 10000 -soakboxes 20 $(SOAKFLAGS)
 
 # Programs in random states through checkpoints, rollbacks, forks and the disk;
-# the tests take some, this takes FUZZED of them.
+# the tests take some, this takes FUZZED of them, from FUZZEDSEED on if that is set.
 FUZZED ?= 1000
+FUZZEDSEED ?=
 .PHONY: fuzz-programs
 fuzz-programs: test-deps
-	SANDTREE_TEST_ROOTFS=$$(scripts/test-rootfs) go test ./internal/engine -run TestFuzzedPrograms -count 1 -v -timeout 6h -args -fuzzedrandom -fuzzed $(FUZZED)
+	SANDTREE_TEST_ROOTFS=$$(scripts/test-rootfs) go test ./internal/engine -run TestFuzzedPrograms -count 1 -v -timeout 6h -args -fuzzed $(FUZZED) $(if $(FUZZEDSEED),-fuzzedseed $(FUZZEDSEED),-fuzzedrandom)
 
 # Every fuzz target for FUZZTIME.
 fuzz:

@@ -8,6 +8,7 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/sockdiag"
 	"github.com/sandtree/sandtree/internal/linux/tcprepair"
+	"github.com/sandtree/sandtree/internal/linux/thread"
 )
 
 var networkFeatures = []Feature{
@@ -64,7 +65,7 @@ func probeRepair() error {
 // probeTUN makes a device in a network namespace of its own, which ends with
 // the thread.
 func probeTUN() error {
-	return onOwnThread(func() error {
+	return thread.Own(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("unshare: %w", err)
 		}

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/thread"
 )
 
 // probeOverlay makes an overlay super block over two directories, one of them
@@ -103,7 +104,7 @@ func withTrees(f func(mapped int, plain string) error) error {
 // inOwnMounts runs f on a thread with a mount namespace of its own, from which
 // nothing spreads and which ends with the thread.
 func inOwnMounts(f func() error) error {
-	return onOwnThread(func() error {
+	return thread.Own(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("unshare mounts: %w", err)
 		}
@@ -112,15 +113,4 @@ func inOwnMounts(f func() error) error {
 		}
 		return f()
 	})
-}
-
-// onOwnThread runs f on a thread that ends with it, so that nothing of what f
-// changed about the thread is left.
-func onOwnThread(f func() error) error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked
-		result <- f()
-	}()
-	return <-result
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/thread"
 )
 
 var processFeatures = []Feature{
@@ -131,7 +133,7 @@ func probePidfdGetfd() error {
 
 // probeRealtime makes a thread real-time for an instant.
 func probeRealtime() error {
-	return onOwnThread(func() error { return setScheduler(unix.SCHED_FIFO|schedResetOnFork, 1) })
+	return thread.Own(func() error { return setScheduler(unix.SCHED_FIFO|schedResetOnFork, 1) })
 }
 
 const schedResetOnFork = 0x40000000

@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/thread"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
@@ -95,28 +95,23 @@ func (w *workshop) passing(s *image.Socket) (int, error) {
 // inRootOf runs f on a thread whose root is the sandbox's and whose directory
 // is dir in it.
 func inRootOf(root int, dir string, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // it ends with the goroutine
-		result <- func() error {
-			if err := unix.Unshare(unix.CLONE_FS); err != nil {
-				return fmt.Errorf("unshare: %w", err)
+	return thread.Own(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("unshare: %w", err)
+		}
+		if err := unix.Fchdir(root); err != nil {
+			return fmt.Errorf("fchdir: %w", err)
+		}
+		if err := unix.Chroot("."); err != nil {
+			return fmt.Errorf("chroot: %w", err)
+		}
+		if dir != "" {
+			if err := unix.Chdir(dir); err != nil {
+				return fmt.Errorf("chdir %s: %w", dir, err)
 			}
-			if err := unix.Fchdir(root); err != nil {
-				return fmt.Errorf("fchdir: %w", err)
-			}
-			if err := unix.Chroot("."); err != nil {
-				return fmt.Errorf("chroot: %w", err)
-			}
-			if dir != "" {
-				if err := unix.Chdir(dir); err != nil {
-					return fmt.Errorf("chdir %s: %w", dir, err)
-				}
-			}
-			return f()
-		}()
-	}()
-	return <-result
+		}
+		return f()
+	})
 }
 
 // sendAll sends messages by a socket whose buffer is made large enough for the
