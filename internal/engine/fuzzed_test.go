@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	fuzzedCount  = flag.Int("fuzzed", 25, "programs of random state that are taken through checkpoints")
+	fuzzedCount  = flag.Int("fuzzed", 10, "programs of random state that are taken through checkpoints")
 	fuzzedSeed   = flag.Uint64("fuzzedseed", 1, "seed of the first one; the others have the next ones")
 	fuzzedRandom = flag.Bool("fuzzedrandom", false, "begin with a random seed")
 )

@@ -166,7 +166,7 @@ void tell_children(bool drain) {
 			fields = strrchr(stat, ')');
 		}
 		if (fields) sscanf(fields + 2, "%c %d %d %d", &state, &parent, &group, &session);
-		if (state == 'R' || state == 'D') state = 'S'; /* it is about to wait */
+		if (state == 'R' || state == 'D') state = c->state == STOPPED ? 'T' : 'S'; /* it is about to stand, or to wait */
 		say("child %s pid %d state %c parent %d group %d session %d\n", c->name, c->pid, state, parent, group, session);
 		if (c->state == STOPPED && drain) {
 			if (kill(c->pid, SIGCONT)) say("it stands still: %s\n", strerror(errno)); /* one of another user */
