@@ -10,7 +10,7 @@ LINT     := go tool -modfile=tools/go.mod golangci-lint
 FUZZTIME ?= 10s
 BIN      := bin/sandtree
 
-.PHONY: all build test test-programs try test-kernels lint generate check-generated template demo bench bench-growth bench-peers fuzz clean
+.PHONY: all build test test-programs test-often try test-kernels lint generate check-generated template demo bench bench-growth bench-peers fuzz clean
 all: build
 
 # One static binary.
@@ -40,6 +40,11 @@ test-programs: test-deps build
 		SANDTREE_TEST_ROOTFS=$$tar CGO_ENABLED=0 \
 			go test -timeout 30m -v $(TESTFLAGS) ./programs -args -$$root -rollbacks 20 -forks 4 $(PROGRAMFLAGS); \
 	done
+
+# Servers with clients at work, 10,000 checkpoints of each at 50 a second.
+test-often: test-deps build
+	SANDTREE_TEST_ROOTFS=$$(scripts/programs-rootfs) CGO_ENABLED=0 \
+		go test -timeout 60m -v -run TestCheckpointsOften ./programs -args -packages -often 10000
 
 # Any command through a checkpoint, rollbacks and forks: what becomes different, or
 # what is refused. TRYFLAGS='-template web -ready "test -e /run/up" -check ./whole'.

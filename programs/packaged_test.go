@@ -10,8 +10,8 @@ var packaged = []program{
 	{name: "git", argv: []string{"python3", "repository.py"}},
 	{name: "make", argv: []string{"python3", "build.py"}},
 	{name: "redis", argv: []string{"python3", "redis.py"}, after: []string{"redis-cli", "ping"}},
-	{name: "nginx", argv: []string{"python3", "nginx.py"}},
-	{name: "postgres", argv: []string{"python3", "postgres.py"}},
-	{name: "node", argv: []string{"nodejs", "node.js"}},
+	{name: "nginx", argv: []string{"python3", "nginx.py"}, load: true},
+	{name: "postgres", argv: []string{"python3", "postgres.py"}, load: true},
+	{name: "node", argv: []string{"nodejs", "node.js"}, load: true},
 	{name: "tmux and vim", argv: []string{"python3", "editor.py"}},
 }

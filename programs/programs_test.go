@@ -46,6 +46,8 @@ type program struct {
 	after []string
 	// build is a program of this module, by its directory, that goes to dir.
 	build string
+	// load: its driver tells how much the load does, and many checkpoints are taken under it.
+	load bool
 	// needs is a feature of the kernel's without which it would fail.
 	needs string
 }

@@ -160,6 +160,9 @@ func (l *Live) readProcess(p *liveProcess) error {
 	if m.OOMScoreAdj, err = strconv.Atoi(string(bytes.TrimSpace(adj))); err != nil {
 		return fmt.Errorf("oom_score_adj of process %d: %w", p.pid, err)
 	}
+	if m.CoreFilter, err = l.coreFilter(p); err != nil {
+		return err
+	}
 	if m.Exe, err = l.link(p, "exe"); err != nil {
 		return err
 	}
@@ -170,6 +173,20 @@ func (l *Live) readProcess(p *liveProcess) error {
 		return err
 	}
 	return p.memory.Refresh()
+}
+
+// coreFilter reads which memory of a process goes into a core file (core(5)).
+func (l *Live) coreFilter(p *liveProcess) (*uint32, error) {
+	text, err := l.read(p, "coredump_filter")
+	if err != nil {
+		return nil, err
+	}
+	v, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 16, 32)
+	if err != nil {
+		return nil, fmt.Errorf("coredump_filter of process %d: %w", p.pid, err)
+	}
+	filter := uint32(v)
+	return &filter, nil
 }
 
 // read reads one of the small files of /proc/PID.

@@ -62,10 +62,26 @@ func (r *restore) settle(n *newProcess) error {
 	if err := os.WriteFile(path, fmt.Append(nil, p.OOMScoreAdj), 0); err != nil {
 		return fmt.Errorf("OOM score: %w", err)
 	}
+	if err := setCoreFilter(n.tracee.TID, p.CoreFilter); err != nil {
+		return err
+	}
 	for res := range p.Limits {
 		if err := setLimit(n.tracee.TID, res, p.Limits[res]); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// defaultCoreFilter is that of new processes, but those of a kernel that was started with another one.
+const defaultCoreFilter = 0x33
+
+func setCoreFilter(pid int, filter *uint32) error {
+	if filter == nil || *filter == defaultCoreFilter {
+		return nil
+	}
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/coredump_filter", pid), fmt.Appendf(nil, "%#x", *filter), 0); err != nil {
+		return fmt.Errorf("what goes into a core file: %w", err)
 	}
 	return nil
 }

@@ -3,7 +3,8 @@
 A driver starts a program and a load on it, says that it is ready, and answers
 requests, one a line: "N mark NAME" makes the program keep a name, "N check"
 waits until the load has gone on, looks whether the program is whole, and lists
-the names that it keeps. A reply begins with the request's number.
+the names that it keeps; "N steps" tells how much the load has done so far. A reply
+begins with the request's number.
 """
 
 import sys
@@ -45,7 +46,7 @@ class Load:
                 raise RuntimeError("the load failed: " + self.failure)
 
 
-def serve(mark, check):
+def serve(mark, check, steps=None):
     """Answers requests until the standard input ends."""
     print("0 ready", flush=True)
     while line := sys.stdin.readline():
@@ -54,6 +55,8 @@ def serve(mark, check):
             if verb == "mark":
                 mark(rest[0])
                 said = ["ok"]
+            elif verb == "steps":
+                said = ["ok", steps()]
             else:
                 said = ["ok", *check()]
         except Exception:

@@ -75,4 +75,4 @@ def check():
 
 
 load.run(*(Client().big for _ in range(4)))
-driver.serve(mark, check)
+driver.serve(mark, check, lambda: load.steps)

@@ -76,4 +76,4 @@ def check():
     return open_one.ask("select name from kept")
 
 
-driver.serve(lambda name: open_one.ask(f"insert into kept values ('{name}')"), check)
+driver.serve(lambda name: open_one.ask(f"insert into kept values ('{name}')"), check, count)

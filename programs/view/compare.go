@@ -15,7 +15,7 @@ func (d Difference) String() string {
 }
 
 func shown(s string) string {
-	const longest = 100
+	const longest = 400
 	switch {
 	case s == "":
 		return "not there"
@@ -56,7 +56,7 @@ func Compare(before, after View, moving map[string]bool) []Difference {
 // movesMap reports whether a process maps and unmaps memory while it runs.
 func movesMap(process string, moving map[string]bool) bool {
 	for name := range moving {
-		if strings.HasPrefix(name, process+" map ") {
+		if of, ok := strings.CutPrefix(name, process+" map "); ok && !strings.Contains(of, " ") { // not what is said of one
 			return true
 		}
 	}

@@ -20,19 +20,11 @@ type View map[string]string
 // Take looks at all processes of /proc but this one and PID 1, which is not the
 // sandbox's program. What ends meanwhile is left out.
 func Take() (View, error) {
-	dirs, err := filepath.Glob("/proc/[0-9]*")
+	pids, err := others()
 	if err != nil {
 		return nil, err
 	}
 	v := View{}
-	var pids []int
-	for _, d := range dirs {
-		pid, err := strconv.Atoi(filepath.Base(d))
-		if err == nil && pid != 1 && pid != os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
 	pipes := map[string]string{} // by inode, named after who has it first
 	for _, pid := range pids {
 		v.process(pid, pipes)
@@ -41,6 +33,23 @@ func Take() (View, error) {
 		v["host name"] = name
 	}
 	return v, nil
+}
+
+// others are the processes but this one and PID 1.
+func others() ([]int, error) {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(d))
+		if err == nil && pid != 1 && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
 }
 
 func (v View) process(pid int, objects map[string]string) {
@@ -115,10 +124,15 @@ func (v View) maps(dir string, put func(name, value string)) {
 // numbered is a link to an object that has no name but its inode.
 var numbered = regexp.MustCompile(`^(pipe|socket):\[\d+\]$`)
 
-func (v View) descriptors(dir string, pid int, objects map[string]string, put func(name, value string)) {
+// descriptors are the paths of a process's in /proc, by their numbers.
+func descriptors(dir string) []string {
 	fds, _ := filepath.Glob(dir + "fd/[0-9]*")
 	slices.SortFunc(fds, func(a, b string) int { return len(a)*1000 - len(b)*1000 + strings.Compare(a, b) })
-	for _, fd := range fds {
+	return fds
+}
+
+func (v View) descriptors(dir string, pid int, objects map[string]string, put func(name, value string)) {
+	for _, fd := range descriptors(dir) {
 		to, err := os.Readlink(fd)
 		if err != nil {
 			continue

@@ -24,7 +24,7 @@ import (
 //
 // An instance is made by the process, so that it counts to the sandbox's
 // instances; its watches are added by this process, by the files themselves.
-type inotify struct{ simple }
+type inotify struct{}
 
 func (inotify) name() image.FileKind { return image.Inotify }
 

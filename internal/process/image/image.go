@@ -74,6 +74,8 @@ type Process struct {
 	// Membarrier are the commands of membarrier(2) by which it has registered.
 	Membarrier  uint32
 	OOMScoreAdj int
+	// CoreFilter is its coredump_filter (core(5)); nil in images of older versions.
+	CoreFilter *uint32
 	// Terminal is the index of the controlling terminal in Tree.Terminals, or
 	// -1.
 	Terminal int

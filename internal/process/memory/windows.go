@@ -80,17 +80,20 @@ type move struct {
 }
 
 // fit makes room for a process's mappings, and returns what has to move for it.
+//
+// A parked part stands in none of the windows of its own process: what is moved back there first would
+// replace it. One process that maps something near the zygote itself is always parked.
 func (l *layout) fit(pid int, vmas []image.VMA) ([]move, error) {
 	want := needed(vmas)
-	if l.inPlace == 0 && l.extents[pid] == nil {
+	switch near := overlapsNatural(want, tracee.StubStart&^(window-1), tracee.StubEnd); {
+	case near && l.inPlace == pid:
+		l.inPlace = 0
+	case !near && l.inPlace == 0 && l.extents[pid] == nil:
 		l.inPlace = pid // one that is parked already stays where it is
 	}
 	if pid == l.inPlace {
 		for i := range want {
 			want[i].at = want[i].start
-			if want[i].start < tracee.StubEnd && want[i].end > tracee.StubStart&^(window-1) {
-				return nil, fmt.Errorf("process %d maps memory where the zygote itself stands (%#x-%#x)", pid, want[i].start, want[i].end)
-			}
 		}
 		l.extents[pid] = want
 		return l.evict(pid)
@@ -100,11 +103,11 @@ func (l *layout) fit(pid int, vmas []image.VMA) ([]move, error) {
 	var moves []move
 	for i := range want {
 		w := &want[i]
-		if o := holds(old, *w); o != nil { // keeps its place, with the room it had
+		if o := holds(old, *w); o != nil && !overlapsNatural(want, o.at, o.parkEnd()) { // keeps its place, with the room it had
 			*w = *o
 			continue
 		}
-		at, err := l.free(w.end-w.start, pid, want[:i], old)
+		at, err := l.free(w.end-w.start, pid, want[:i], old, want)
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +154,7 @@ func (l *layout) evict(inPlace int) ([]move, error) {
 			if !overlaps(l.extents[inPlace], es[i].at, es[i].parkEnd()) {
 				continue
 			}
-			at, err := l.free(es[i].end-es[i].start, 0, nil, nil)
+			at, err := l.free(es[i].end-es[i].start, 0, nil, nil, es)
 			if err != nil {
 				return nil, err
 			}
@@ -172,10 +175,24 @@ func overlaps(es []extent, start, end uint64) bool {
 	return false
 }
 
+// overlapsNatural reports whether some of a process's windows overlap a range.
+func overlapsNatural(es []extent, start, end uint64) bool {
+	for _, e := range es {
+		if e.start < end && e.end > start {
+			return true
+		}
+	}
+	return false
+}
+
 // free finds room for size bytes that is nobody's: not of the extents settled
-// so far, nor of new and old ones of the process that is being fitted.
-func (l *layout) free(size uint64, pid int, settled, old []extent) (uint64, error) {
+// so far, nor of new and old ones of the process that is being fitted, nor where its
+// windows belong.
+func (l *layout) free(size uint64, pid int, settled, old, natural []extent) (uint64, error) {
 	taken := append(append([]extent(nil), settled...), old...)
+	for _, e := range natural {
+		taken = append(taken, extent{start: e.start, end: e.end, at: e.start})
+	}
 	for p, es := range l.extents {
 		if p != pid {
 			taken = append(taken, es...)

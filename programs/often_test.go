@@ -1,0 +1,135 @@
+package programs_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sandtree/sandtree/client"
+	"github.com/sandtree/sandtree/internal/testdaemon"
+)
+
+var often = flag.Int("often", 300, "checkpoints of each program under load, at 50 a second")
+
+const (
+	perSecond = 50
+	// perRound checkpoints are taken before as many seconds go by without, which
+	// show what the load does by itself on the machine as it is at the time.
+	perRound = 100
+)
+
+// Servers with clients at work are checkpointed 50 times a second. No client sees an error, and what
+// the checkpoints cost their throughput is told.
+func TestCheckpointsOften(t *testing.T) {
+	if !*packages {
+		t.Skip("needs the programs of -packages")
+	}
+	c := testdaemon.Start(t).Dial()
+	for _, p := range packaged {
+		if p.load {
+			t.Run(p.name, func(t *testing.T) { stress(t, c, p) })
+		}
+	}
+}
+
+// rounds adds up what was seen with checkpoints and without.
+type rounds struct {
+	steps, floor    int
+	took, floorTook time.Duration
+	checkpoints     int
+	frozen          []time.Duration
+}
+
+func stress(t *testing.T, c *client.Client, p program) {
+	ctx, cancel := context.WithTimeout(t.Context(), within+time.Duration(*often)*5*time.Second/perSecond)
+	defer cancel()
+	try := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v %s", what, err, client.HintOf(err))
+		}
+	}
+	sb, err := c.CreateSandbox(ctx, client.SandboxConfig{Template: "test"})
+	try("create", err)
+	t.Cleanup(func() { try("remove", sb.Remove(context.WithoutCancel(ctx), true)) })
+	try("install", install(ctx, t, sb, p))
+	d, err := start(ctx, sb, client.Command{Argv: p.argv, Dir: dir})
+	try("start", err)
+	try("mark", d.mark("kept"))
+	var r rounds
+	for r.checkpoints < *often {
+		try(fmt.Sprintf("after %d checkpoints", r.checkpoints), r.round(ctx, sb, d))
+		try(fmt.Sprintf("after %d checkpoints", r.checkpoints), d.keeps("kept"))
+	}
+	t.Log(&r)
+}
+
+// round takes checkpoints for a while, and none for as long.
+func (r *rounds) round(ctx context.Context, sb *client.Sandbox, d *driver) error {
+	before, err := d.steps()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	var last []string
+	n := min(perRound, *often-r.checkpoints)
+	for i := range n {
+		time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / perSecond)))
+		k, err := sb.CheckpointWith(ctx, client.CheckpointOptions{Async: true, NotDurable: true})
+		if err != nil {
+			return fmt.Errorf("checkpoint %d: %w", r.checkpoints+1, err)
+		}
+		r.checkpoints++
+		r.frozen = append(r.frozen, time.Duration(k.FrozenNS))
+		if last = append(last, k.ID); len(last) > 2 {
+			if err := sb.RemoveCheckpoint(ctx, last[0]); err != nil {
+				return err
+			}
+			last = last[1:]
+		}
+	}
+	r.took += time.Since(begin)
+	middle, err := d.steps()
+	if err != nil {
+		return err
+	}
+	for _, id := range last {
+		if err := sb.RemoveCheckpoint(ctx, id); err != nil {
+			return err
+		}
+	}
+	quiet := time.Now()
+	from, err := d.steps()
+	if err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(n) * time.Second / perSecond)
+	to, err := d.steps()
+	r.floorTook += time.Since(quiet)
+	r.steps += middle - before
+	r.floor += to - from
+	return err
+}
+
+// String tells what was measured.
+func (r *rounds) String() string {
+	slices.Sort(r.frozen)
+	rate := func(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }
+	with, without := rate(r.steps, r.took), rate(r.floor, r.floorTook)
+	return fmt.Sprintf("%d checkpoints, %.1f a second; frozen %.2f ms, 99 of 100 below %.2f, at most %.2f; %.0f steps a second with them, %.0f without: a loss of %.0f %%",
+		r.checkpoints, rate(r.checkpoints, r.took), ms(r.frozen[len(r.frozen)/2].Nanoseconds()), ms(r.frozen[len(r.frozen)*99/100].Nanoseconds()),
+		ms(r.frozen[len(r.frozen)-1].Nanoseconds()), with, without, 100*(1-with/without))
+}
+
+// steps asks how much the load has done so far.
+func (d *driver) steps() (int, error) {
+	said, err := d.ask("steps")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(said)
+}
