@@ -138,7 +138,7 @@ func (o *body) liveConfig() process.Config {
 	return process.Config{
 		Threads: o.inc.Cgroup().ThreadsFD(), Init: o.inc.PID(), Proc: o.proc, Root: o.root, Device: o.device,
 		MonotonicOffset: o.monotonic, BoottimeOffset: o.boottime, Filters: confinementFilters,
-		Realtime: realtime, Scratch: o.thread.scratch,
+		Realtime: realtime, Beside: o.family.crew.Beside, Scratch: o.thread.scratch,
 	}
 }
 

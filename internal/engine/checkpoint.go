@@ -8,6 +8,7 @@ import (
 	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/linux/sched"
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
@@ -215,14 +216,19 @@ func (e *Engine) attempt(b *box, o *body, c *checkpoint, arena *memory.Arena, st
 		return nil, err
 	}
 	defer letRead()
+	e.family.crew.Prepare(besideStop)
 	e.family.window.enter()
 	defer e.family.window.leave()
-	err = urgent(func() (err error) {
+	err = sched.Urgently(func() (err error) {
 		capture, err = e.stand(b, o, c, arena, steps, stay, hasty)
 		return err
 	})
 	return capture, err
 }
+
+// besideStop is how much is done beside the thread that stops the processes: their
+// files and their pages are copied.
+const besideStop = 2
 
 // pauses are how long the processes go on before a checkpoint is tried again
 // that was refused over something of the moment: unread messages, a process that
@@ -261,18 +267,14 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	if err := failStopped.Hit(); err != nil {
 		return nil, err
 	}
-	snapshot := make(chan error, 1)
-	begun := false
+	var snapshot func() error // waits for it, if it was begun
 	env := b.sessions.env(o.root)
 	env.Hasty = hasty
 	env.PathOf = func(typ int32, handle []byte) (string, error) { return e.family.store.PathOf(o.upper, typ, handle) }
 	capture, err := o.live.Capture(env, arena, func() {
-		begun = true
-		go func() {
-			snapshot <- urgent(func() error {
-				return errors.Join(failSnapshot.Hit(), e.family.store.Snapshot(o.upper, c.snapshot))
-			})
-		}()
+		snapshot = e.family.crew.Beside(func() error {
+			return errors.Join(failSnapshot.Hit(), e.family.store.Snapshot(o.upper, c.snapshot))
+		})
 	})
 	captured = err == nil
 	if err == nil {
@@ -289,11 +291,11 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	}
 	steps.done("capture")
 	var e2 error
-	if begun {
-		e2 = <-snapshot
+	if snapshot != nil {
+		e2 = snapshot()
 	}
 	steps.done("snapshot")
-	if err != nil && begun && e2 == nil { // the files of nothing
+	if err != nil && snapshot != nil && e2 == nil { // the files of nothing
 		_ = e.family.store.Remove(c.snapshot)
 	}
 	if err = errors.Join(err, e2); err != nil {

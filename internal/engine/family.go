@@ -10,6 +10,7 @@ import (
 	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/cgroup"
+	"github.com/sandtree/sandtree/internal/linux/sched"
 	"github.com/sandtree/sandtree/internal/rootfs"
 	"github.com/sandtree/sandtree/internal/rootfs/overlay"
 	"github.com/sandtree/sandtree/internal/sandbox"
@@ -27,6 +28,7 @@ type family struct {
 	walls   [2]*confine.Walls // without and with setuid programs
 	idBase  uint32
 	window  window
+	crew    sched.Crew // does what is done beside a body's thread while processes stand
 	arenas  arenas
 	keeper  *keeper
 	evictor *evictor
@@ -84,6 +86,7 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 
 func (f *family) close() error {
 	f.arenas.close()
+	f.crew.Close()
 	if f.blanks != nil {
 		f.blanks.close()
 	}

@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/sched"
 )
 
 // pace is with what priority a body is made: nil if somebody waits for it. Else
@@ -20,7 +22,7 @@ const lowest = 19
 // run runs f on a locked OS thread.
 func (p *pace) run(f func() error) error {
 	if p == nil {
-		return urgent(f)
+		return sched.Urgently(f)
 	}
 	p.mu.Lock()
 	if !p.hurry {

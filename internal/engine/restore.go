@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/failpoint"
+	"github.com/sandtree/sandtree/internal/linux/cgroup"
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/sandbox"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
@@ -129,7 +130,13 @@ func (r *reborn) processesOf(b *box, c *checkpoint, spawned *process.Spawned, st
 	}
 	o.start()
 	target := o.restoreTarget(inner, r.takeMaster)
+	target.Urgent = realtime && how == nil
 	err = o.thread.do(func() error {
+		if target.Urgent { // a group with a limit on processor time may need a budget for it
+			if revoke, err := o.inc.Cgroup().AllowRealtime(cgroup.RealtimeBudget); err == nil {
+				defer func() { _ = revoke() }()
+			}
+		}
 		make := func() error {
 			live, took, err := process.Restore(c.tree, spawned, target)
 			for _, s := range took {

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -148,9 +149,21 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 		return err
 	}
 	files()
-	if err := l.readInside(); err != nil {
+	for _, p := range l.order {
+		c.Tree.Processes = append(c.Tree.Processes, p.image)
+	}
+	c.Tree.Processes = parentsFirst(append(c.Tree.Processes, zombies...), l.childrenOf)
+	l.followLineages(c)
+	pages := func() error { return nil }
+	defer func() { _ = pages() }() // nothing may look at them when they go on
+	err = l.readInside(func() {
+		l.scanned = true
+		pages = sync.OnceValue(l.cfg.Beside(func() error { return l.readPages(c, arena) }))
+	})
+	if err != nil {
 		return err
 	}
+	l.findLastPID(c)
 	if err := stage("inside", failInside); err != nil {
 		return err
 	}
@@ -163,12 +176,10 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := l.readClocks(c.Tree); err != nil {
 		return err
 	}
-	for _, p := range l.order {
-		c.Tree.Processes = append(c.Tree.Processes, p.image)
+	if err := pages(); err != nil {
+		return err
 	}
-	c.Tree.Processes = parentsFirst(append(c.Tree.Processes, zombies...), l.childrenOf)
-	l.followLineages(c)
-	if err := l.readMemory(c, arena); err != nil {
+	if err := l.readMappings(c); err != nil {
 		return err
 	}
 	return stage("memory", failPages)
@@ -197,6 +208,11 @@ func (l *Live) followLineages(c *Capture) {
 			}
 		}
 	}
+}
+
+// findLastPID tells the number that was given last: by the kernel, or else the
+// highest.
+func (l *Live) findLastPID(c *Capture) {
 	c.Tree.LastPID = l.lastPID
 	for _, m := range c.Tree.Processes {
 		if l.lastPID > 0 {

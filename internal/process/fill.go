@@ -187,8 +187,14 @@ func (r *restore) track(n *newProcess, uffd int) error {
 	if err := n.tracker.Attach(uffd); err != nil {
 		return err
 	}
-	n.protected = make(chan error, 1)
-	go func() { n.protected <- n.tracker.Protect(n.image.Memory.VMAs) }()
+	protect := func() error { return n.tracker.Protect(n.image.Memory.VMAs) }
+	if r.target.Urgent { // it holds the lock that the process's own calls need
+		n.protected = r.target.Live.Beside(protect)
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- protect() }()
+	n.protected = func() error { return <-done }
 	return nil
 }
 
@@ -197,7 +203,7 @@ func (n *newProcess) tracked() error {
 	if n.protected == nil {
 		return nil
 	}
-	err := <-n.protected
+	err := n.protected()
 	n.protected = nil
 	return err
 }

@@ -35,8 +35,9 @@ func areaOf(start, data, end uint64) tracee.Area {
 	return tracee.Area{Ops: start, OpsEnd: data, Child: data, ChildEnd: data, Data: data, DataEnd: end}
 }
 
-// readInside has all threads of all processes say what only they can.
-func (l *Live) readInside() error {
+// readInside has all threads of all processes say what only they can. EnteredAll is
+// called when write tracking is on in all, and no more is mapped in them.
+func (l *Live) readInside(enteredAll func()) error {
 	var err error
 	entered := 0
 	for _, p := range l.order {
@@ -55,6 +56,7 @@ func (l *Live) readInside() error {
 		err = failEntered.Hit()
 	}
 	if err == nil {
+		enteredAll()
 		err = l.askAll()
 	}
 	for _, p := range l.order[:entered] {

@@ -36,6 +36,9 @@ type Config struct {
 	// to stop on it. While they stand, they and the thread that stops them are on
 	// one processor.
 	Realtime bool
+	// Beside runs something on another OS thread while the processes stand. What
+	// it returns waits for the outcome, and is called once.
+	Beside func(f func() error) (outcome func() error)
 	// Scratch is the thread's.
 	Scratch *memory.Scratch
 }

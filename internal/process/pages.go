@@ -5,10 +5,11 @@ import (
 	"github.com/sandtree/sandtree/internal/process/memory"
 )
 
-// readMemory finds the pages that changed, of all processes first: what they
-// share must be known before copying parts it.
-func (l *Live) readMemory(c *Capture, arena *memory.Arena) error {
-	l.scanned = true
+// readPages finds and copies the pages that changed. It runs beside the
+// questions that the processes are asked, which need no memory of theirs: the
+// area is in no mapping that the trackers know. Of all processes the pages are found
+// first: what they share must be known before copying parts it.
+func (l *Live) readPages(c *Capture, arena *memory.Arena) error {
 	born := false
 	for _, p := range l.order {
 		d := &memory.Delta{}
@@ -28,6 +29,15 @@ func (l *Live) readMemory(c *Capture, arena *memory.Arena) error {
 		if err := p.memory.Copy(d, arena); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// readMappings puts the mappings into the image, behind readPages, and keeps the
+// files of those that need it.
+func (l *Live) readMappings(c *Capture) error {
+	for _, p := range l.order {
+		d := c.Deltas[p.pid]
 		if err := l.keepBackings(c, p, d); err != nil {
 			return err
 		}

@@ -12,26 +12,18 @@ type pin struct {
 	on   bool
 }
 
-// take pins the calling thread to one of its processors, which turn chooses.
-func (p *pin) take(turn int) {
+// take pins the calling thread to the processor that it runs on: the scheduler
+// has woken it on an idle one, if there was one.
+func (p *pin) take() {
 	if p.on || unix.SchedGetaffinity(0, &p.own) != nil {
 		return
 	}
-	n := p.own.Count()
-	if n < 2 {
+	cpu, err := processor()
+	if err != nil || p.own.Count() < 2 {
 		return
 	}
 	p.mask.Zero()
-	for cpu, k := 0, turn%n; ; cpu++ {
-		if !p.own.IsSet(cpu) {
-			continue
-		}
-		if k == 0 {
-			p.mask.Set(cpu)
-			break
-		}
-		k--
-	}
+	p.mask.Set(cpu)
 	p.on = unix.SchedSetaffinity(0, &p.mask) == nil
 }
 

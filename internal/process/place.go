@@ -154,6 +154,9 @@ func (r *restore) makeThreads(n *newProcess) error {
 	if alikeThreads(p) { // threads inherit what they have in common, and set the rest themselves
 		r.target.Walls.Assume(b, credentials(p.Threads[0]), confine.CheckpointRestore)
 	}
+	if len(p.Threads) > 1 {
+		r.lower(n)
+	}
 	for _, t := range p.Threads[1:] {
 		b.Clone3(tracee.CloneArgs{
 			Flags: unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD |
@@ -166,6 +169,7 @@ func (r *restore) makeThreads(n *newProcess) error {
 		return err
 	}
 	n.threads = append(n.threads, born...)
+	r.raise(n)
 	pidfd, err := unix.PidfdOpen(n.tracee.TID, 0)
 	if err != nil {
 		return fmt.Errorf("pidfd: %w", err)

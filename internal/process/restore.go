@@ -46,6 +46,7 @@ type restore struct {
 	traced  []int // everything that was ever traced here, in order
 	lines   []*Lineage
 	stages  RestoreStages
+	begun   time.Time
 	pidfds  []int // to be closed in the end
 }
 
@@ -61,10 +62,11 @@ type newProcess struct {
 	control int              // the number of its own end
 	held    map[int]bool     // whose memory of the zygote is still mapped in it
 	tracker *memory.Tracker  // of its memory, until the Live has it
-	// protected tells the outcome of the tracker's Protect, which runs while it
+	// protected waits for the outcome of the tracker's Protect, which runs while it
 	// is not nil.
-	protected chan error
+	protected func() error
 	syscall   uint64 // address of a syscall instruction
+	raised    bool   // its threads have real-time priority
 }
 
 // Restore makes a tree of processes anew. They stand when it returns, followed
@@ -80,12 +82,12 @@ func Restore(tree *image.Tree, spawned *Spawned, target Target) (*Live, RestoreS
 	}
 	r := &restore{
 		target: target, spawned: spawned, tree: tree, live: live, procs: map[int]*newProcess{},
-		shared: map[sharedKey]int{}, lines: spawned.lines,
+		shared: map[sharedKey]int{}, lines: spawned.lines, begun: time.Now(),
 	}
 	live.round++
 	live.stopped = true
 	if target.Live.Realtime {
-		live.pin.take(target.Live.Init)
+		live.pin.take()
 	}
 	err = r.run()
 	live.pin.give()
@@ -138,6 +140,7 @@ func (r *restore) run() error {
 		{failOpened, "descriptors", func() error { return nil }},
 		{failSpawned, "clone", func() error { return eachLine(r.lines, r.meet) }},
 		{failGrown, "tree", func() error { return eachLine(r.lines, r.grow) }},
+		{nil, "", r.raiseAll},
 		{failGroups, "", r.joinGroups},
 		{failMemory, "memory", r.fillAll},
 		{failSockets, "sockets", r.makeSockets},
@@ -153,8 +156,10 @@ func (r *restore) run() error {
 		if err := step.run(); err != nil {
 			return err
 		}
-		if err := step.fail.Hit(); err != nil {
-			return err
+		if step.fail != nil {
+			if err := step.fail.Hit(); err != nil {
+				return err
+			}
 		}
 		if step.stage != "" {
 			r.stages.add(step.stage, &last)

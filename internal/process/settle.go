@@ -40,6 +40,7 @@ func (r *restore) settle(n *newProcess) error {
 			return err
 		}
 	}
+	r.lower(n)
 	for i, m := range p.Threads {
 		tid := n.threads[i].TID
 		if err := ptrace.SetXState(tid, m.XState); err != nil {
@@ -54,6 +55,7 @@ func (r *restore) settle(n *newProcess) error {
 		if err := unix.SchedSetaffinity(tid, &m.Sched.Affinity); err != nil && err != unix.EINVAL { // no such processor here
 			return fmt.Errorf("processors of thread %d: %w", m.TID, err)
 		}
+		setSlack(tid, &m.Sched)
 		if err := setSched(tid, &m.Sched); err != nil {
 			return fmt.Errorf("scheduling of thread %d: %w", m.TID, err)
 		}
@@ -118,7 +120,6 @@ func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
 	b.Call(unix.SYS_SET_TID_ADDRESS, m.ClearTID)
 	b.Call(unix.SYS_SIGALTSTACK, m.AltStack[:], nil)
 	b.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, m.Name, 0, 0, 0)
-	b.Call(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, m.Sched.TimerSlack, 0, 0, 0)
 	if m.Rseq.Pointer != 0 {
 		b.Call(unix.SYS_RSEQ, m.Rseq.Pointer, m.Rseq.Size, 0, m.Rseq.Signature)
 	}

@@ -162,6 +162,7 @@ func spawnBatch(l *Lineage, roots []*image.Process, passing int32) *tracee.Batch
 		Flags:  unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_INTO_CGROUP,
 		Cgroup: fdCgroup, SetTID: []int32{passing},
 	}, tracee.EndExit, func(i *tracee.Batch) {
+		i.Call(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, initialSlack, 0, 0, 0) // a zygote with real-time priority has none
 		if l.Orphans {
 			i.Call(unix.SYS_SETSID)
 		}
@@ -201,6 +202,8 @@ func (r *restore) meetRoot(l *Lineage, p *image.Process, socket int) error {
 			return err
 		}
 	}
+	r.raise(n)
+	defer r.lower(n)
 	b := tracee.NewBatch()
 	b.Call(unix.SYS_SETNS, fdTime, unix.CLONE_NEWTIME)
 	b.Call(unix.SYS_SETNS, fdInit, allNamespaces)

@@ -61,7 +61,7 @@ func (l *Live) stopOnce() error {
 	l.round++
 	l.stopped = true
 	if l.cfg.Realtime {
-		l.pin.take(l.cfg.Init)
+		l.pin.take()
 	}
 	if err := l.stopAll(); err != nil {
 		return errors.Join(err, l.Resume())

@@ -29,6 +29,8 @@ type Target struct {
 	// Master receives this process's descriptor of the master of a session's
 	// terminal, which is its own from then on.
 	Master func(session string, fd int) error
+	// Urgent gives the processes real-time priority while they are being made.
+	Urgent bool
 	// Live is for following the restored processes.
 	Live Config
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/sched"
 	"github.com/sandtree/sandtree/internal/linux/statdev"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 	"github.com/sandtree/sandtree/internal/wire"
@@ -56,6 +57,7 @@ func Main(ctx context.Context, log *slog.Logger, newEngine NewEngine) error {
 	}
 	debug.SetMemoryLimit(heap)
 	debug.SetGCPercent(heapGrowth)
+	sched.SpareProcessors()
 
 	s := &supervisor{
 		log:     log.With("family", cfg.Family),

@@ -51,11 +51,19 @@ func Set(tid int, v Attr) unix.Errno {
 	return e
 }
 
-// Realtime makes a thread a real-time one of the lowest priority. With reset,
+// Priorities of real-time threads, the lowest that there are.
+const (
+	besidePriority = 1 // what is done beside
+	urgentPriority = 2 // what takes turns with it, and is waited for at every turn
+)
+
+// Realtime makes a thread a real-time one of a low priority. With reset,
 // what it clones is not. EPERM means that the machine or the thread's cgroup
 // does not allow it.
-func Realtime(tid int, reset bool) unix.Errno {
-	a := Attr{Policy: FIFO, Priority: 1}
+func Realtime(tid int, reset bool) unix.Errno { return realtime(tid, urgentPriority, reset) }
+
+func realtime(tid, priority int, reset bool) unix.Errno {
+	a := Attr{Policy: FIFO, Priority: uint32(priority)}
 	if reset {
 		a.Flags = ResetOnFork
 	}
