@@ -53,6 +53,15 @@ type arg struct {
 	invert, mask, anyOf, ret uint64
 }
 
+// ProtectAll write-protects all of a range, which must be registered (EPERM), and reports
+// nothing: without a place for reports the kernel takes a shorter way. fd is
+// /proc/PID/pagemap.
+func ProtectAll(fd int, start, end uint64) unix.Errno {
+	a := arg{size: uint64(unsafe.Sizeof(arg{})), flags: Protect | Check, start: start, end: end, mask: Written}
+	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), ioctlScan, uintptr(unsafe.Pointer(&a)))
+	return e
+}
+
 // Scan appends the matching regions of a range to out, a buffer of its own
 // length at a time, and stops at the first error. fd is /proc/PID/pagemap.
 // A scan that protects must not be resumed after EPERM: it has protected pages

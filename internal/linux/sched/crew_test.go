@@ -100,15 +100,18 @@ func TestUrgently(t *testing.T) {
 	type pair struct{ in, out uint32 }
 	got := make(chan pair)
 	go func() {
+		runtime.LockOSThread() // what it was before, and is afterwards, is this thread's
 		var p pair
 		p.in = sched.Urgently(func() uint32 {
 			a, _ := sched.Get(0)
 			return a.Policy
 		})
+		a, _ := sched.Get(0)
+		p.out = a.Policy
 		got <- p
 	}()
-	if p := <-got; p.in != sched.FIFO {
-		t.Errorf("policy %d", p.in)
+	if p := <-got; p != (pair{sched.FIFO, sched.Other}) {
+		t.Errorf("policies in it and afterwards: %+v", p)
 	}
 }
 

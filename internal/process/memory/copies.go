@@ -25,14 +25,6 @@ var askCopies = pagemap.Query{
 	AnyOf: pagemap.Present | pagemap.Swapped, Return: pagemap.Written | pagemap.Present | pagemap.Swapped,
 }
 
-// askChanged asks what was written in an area since the last time.
-func (a area) askChanged() pagemap.Query {
-	if a.file {
-		return askCopies
-	}
-	return askWritten
-}
-
 // written reports what was written in an area since the last scan, and protects
 // it again.
 func (t *Tracker) written(a area, add func(pagemap.Region)) error {

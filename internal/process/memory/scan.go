@@ -154,18 +154,20 @@ func (t *Tracker) protect(a area, regions []pagemap.Region) error {
 
 // protectPages write-protects what is registered.
 func (t *Tracker) protectPages(a area, regions []pagemap.Region) error {
-	var copies []span
-	e := pagemap.Scan(t.pagemap, a.start, a.end, a.askChanged(), regions, func(r pagemap.Region) {
-		if a.file {
-			copies = append(copies, span{r.Start, r.End})
+	if !a.file {
+		if e := pagemap.ProtectAll(t.pagemap, a.start, a.end); e != 0 {
+			return t.scanError(a.span, e)
 		}
+		return nil
+	}
+	var copies []span
+	e := pagemap.Scan(t.pagemap, a.start, a.end, askCopies, regions, func(r pagemap.Region) {
+		copies = append(copies, span{r.Start, r.End})
 	})
 	if e != 0 {
 		return t.scanError(a.span, e)
 	}
-	if a.file {
-		t.setCopies(a.span, copies)
-	}
+	t.setCopies(a.span, copies)
 	return nil
 }
 
@@ -240,7 +242,7 @@ func (t *Tracker) Begin(restored []image.VMA) error {
 		return fmt.Errorf("process %d: %w", t.pid, err)
 	}
 	t.origins.learn(now, restored)
-	if err := t.Refresh(); err != nil {
+	if err := t.take(now, n); err != nil {
 		return err
 	}
 	for _, s := range t.tracked { // whole runs of mappings: calls are what it costs

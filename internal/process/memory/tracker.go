@@ -136,6 +136,11 @@ func (t *Tracker) Refresh() error {
 	if err != nil {
 		return fmt.Errorf("process %d: %w", t.pid, err)
 	}
+	return t.take(vmas, n)
+}
+
+// take makes mappings the tracker's, which were parsed from the first n bytes of text.
+func (t *Tracker) take(vmas []image.VMA, n int) error {
 	for i := range vmas {
 		t.origins.apply(&vmas[i])
 	}
