@@ -98,10 +98,10 @@ func (c *Client) Export(ctx context.Context, source string, w io.Writer) error {
 func (c *Client) Import(ctx context.Context, r io.Reader, template, name string) (*Sandbox, error) {
 	s := c.checkpoints.Import(ctx)
 	err := s.Send(&sandtreev1.ImportRequest{Message: &sandtreev1.ImportRequest_Open{Open: &sandtreev1.ImportOpen{Template: template, Name: name}}})
-	buf := make([]byte, 64<<10)
+	in, buf := newCancelReader(ctx, r), make([]byte, chunkSize)
 	for err == nil {
 		var n int
-		n, err = r.Read(buf)
+		n, err = in.Read(buf)
 		if n > 0 {
 			if e := s.Send(&sandtreev1.ImportRequest{Message: &sandtreev1.ImportRequest_Data{Data: buf[:n]}}); e != nil {
 				err = e

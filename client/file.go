@@ -53,7 +53,7 @@ func (s *Sandbox) CopyTo(ctx context.Context, dir, owner string, tar io.Reader) 
 		Sandbox: s.ID, Path: dir, Owner: owner,
 	}}})
 	if err == nil {
-		err = sendChunks(tar, func(p []byte) error {
+		err = sendChunks(ctx, tar, func(p []byte) error {
 			return send(&sandtreev1.CopyToRequest{Message: &sandtreev1.CopyToRequest_Data{Data: p}})
 		})
 	}
@@ -102,7 +102,7 @@ func (s *Sandbox) WriteFile(ctx context.Context, cfg WriteConfig, r io.Reader) (
 		Sandbox: s.ID, Path: cfg.Path, Mode: cfg.Mode, Uid: cfg.UID, Gid: cfg.GID,
 	}}})
 	if err == nil {
-		err = sendChunks(r, func(p []byte) error {
+		err = sendChunks(ctx, r, func(p []byte) error {
 			return st.Send(&sandtreev1.WriteFileRequest{Message: &sandtreev1.WriteFileRequest_Data{Data: p}})
 		})
 	}
@@ -129,28 +129,4 @@ func (s *Sandbox) ReadFile(ctx context.Context, path string, w io.Writer) error 
 		}
 	}
 	return wrap(st.Err())
-}
-
-// sendChunks sends all of r. The transport has serialised a chunk when send
-// returns, so the buffer is used again. An error of send that is io.EOF means
-// that the daemon has answered already; what it said is read elsewhere.
-func sendChunks(r io.Reader, send func([]byte) error) error {
-	buf := make([]byte, 128<<10)
-	for {
-		n, err := r.Read(buf)
-		if n > 0 {
-			if serr := send(buf[:n]); serr != nil {
-				if errors.Is(serr, io.EOF) {
-					return io.EOF
-				}
-				return wrap(serr)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return &Error{Kind: Invalid, Message: "read what is sent: " + err.Error(), Err: err}
-		}
-	}
 }

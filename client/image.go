@@ -65,7 +65,7 @@ func (c *Client) ImportImage(ctx context.Context, cfg ImportConfig, tar io.Reade
 	}
 	sent := make(chan error, 1)
 	go func() {
-		err := sendChunks(tar, func(p []byte) error {
+		err := sendChunks(ctx, tar, func(p []byte) error {
 			return s.Send(&sandtreev1.ImportImageRequest{Message: &sandtreev1.ImportImageRequest_Data{Data: p}})
 		})
 		if err == nil {

@@ -141,6 +141,7 @@ func (s *Sandbox) Wait(ctx context.Context, session string) (WaitResult, error) 
 // Stats are a sandbox's figures of one moment. A zero maximum is no bound.
 type Stats struct {
 	ID              string `json:"id"`
+	State           State  `json:"state"`
 	CPUNS           int64  `json:"cpu_ns"`
 	MemoryBytes     int64  `json:"memory_bytes"`
 	MemoryMaxBytes  int64  `json:"memory_max_bytes"`
@@ -161,7 +162,8 @@ type Stats struct {
 	AllCheckpointMemoryBytes         int64 `json:"all_checkpoint_memory_bytes"`
 }
 
-// Stats returns the sandbox's figures of this moment.
+// Stats returns the sandbox's figures of this moment. One that stands still goes
+// on standing still.
 func (s *Sandbox) Stats(ctx context.Context) (Stats, error) {
 	r, err := s.c.sandboxes.Stats(ctx, connect.NewRequest(&sandtreev1.StatsRequest{Sandbox: s.ID}))
 	if err != nil {
@@ -169,7 +171,7 @@ func (s *Sandbox) Stats(ctx context.Context) (Stats, error) {
 	}
 	m := r.Msg
 	return Stats{
-		ID: m.GetId(), CPUNS: m.GetCpuNs(), MemoryBytes: m.GetMemoryBytes(), MemoryMaxBytes: m.GetMemoryMaxBytes(),
+		ID: m.GetId(), State: fromState(m.GetState()), CPUNS: m.GetCpuNs(), MemoryBytes: m.GetMemoryBytes(), MemoryMaxBytes: m.GetMemoryMaxBytes(),
 		PIDs: m.GetPids(), PIDsMax: m.GetPidsMax(), DiskBytes: m.GetDiskBytes(), DiskMaxBytes: m.GetDiskMaxBytes(),
 		OOMKills: m.GetOomKills(), Checkpoints: m.GetCheckpoints(), CheckpointBytes: m.GetCheckpointBytes(),
 		CheckpointMemoryBytes: m.GetCheckpointMemoryBytes(), TemplateCheckpointMemoryBytes: m.GetTemplateCheckpointMemoryBytes(),

@@ -23,14 +23,15 @@ On a terminal ctrl-p ctrl-q leaves it running. The exit code is the command's ow
 if sandtree failed.`,
 		Example:           "  sandtree attach se-4t2kq7\n  sandtree attach --no-input se-4t2kq7 | grep ready",
 		Args:              exactly(1),
+		Annotations:       map[string]string{exitsAsProgram: ""},
 		ValidArgsFunction: inv.completeSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := inv.connect(cmd.Context())
 			if err != nil {
-				return asRuntimeFailure(err)
+				return err
 			}
 			defer func() { _ = c.Close() }()
-			return asRuntimeFailure(inv.attachTo(cmd.Context(), c, args[0], noInput))
+			return inv.attachTo(cmd.Context(), c, args[0], noInput)
 		},
 	}
 	cmd.Flags().BoolVar(&noInput, "no-input", false, "look on, send nothing")

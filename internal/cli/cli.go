@@ -10,7 +10,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -37,16 +36,18 @@ type invocation struct {
 	json   bool
 	state  string
 	socket string
+
+	diesOf unix.Signal // what ended the command, or 0
 }
 
 // Main runs the command line of this process and returns its exit code.
 func Main() int {
 	inv := &invocation{in: os.Stdin, out: os.Stdout, err: os.Stderr}
-	// SIGTERM and SIGINT cancel what runs; commands that hand signals on to a
-	// sandbox listen for themselves.
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	ctx, stop := interruptible(context.Background())
 	defer stop()
-	return inv.run(ctx, os.Args[1:])
+	code := inv.run(ctx, os.Args[1:])
+	inv.dieInterrupted()
+	return code
 }
 
 func (inv *invocation) run(ctx context.Context, args []string) int {
@@ -55,7 +56,11 @@ func (inv *invocation) run(ctx context.Context, args []string) int {
 	root.SetIn(inv.in)
 	root.SetOut(inv.out)
 	root.SetErr(inv.err)
-	return inv.exit(root.ExecuteContext(ctx))
+	cmd, err := root.ExecuteContextC(ctx)
+	if _, ok := cmd.Annotations[exitsAsProgram]; ok {
+		err = asRuntimeFailure(err)
+	}
+	return inv.exit(inv.nameInterrupt(ctx, err))
 }
 
 func (inv *invocation) root() *cobra.Command {
@@ -69,9 +74,9 @@ Exit codes: 0 success; 1 an internal error; 2 a request that cannot work; 3 not 
 4 the name is taken; 5 a state that forbids it now; 6 out of room or over a limit;
 7 a missing kernel feature; 8 state that no checkpoint can keep; 9 the sandbox was lost;
 10 no daemon; 11 canceled; 12 not permitted; 124 a time limit passed.
-run, exec, shell and attach exit as the command inside did; when sandtree itself
-failed they exit with 125, when the command cannot be executed with 126, and when it
-does not exist with 127.`,
+run, exec, shell and attach exit as the command inside did; with 125 when sandtree
+itself failed, whatever the kind; with 126 when the command cannot be executed, with 127
+when it does not exist, and with 124 when its time was up.`,
 		Example: `  sandtree run -it --rm                        # a shell in a new sandbox
   sandtree create --name try && sandtree exec try -- make
   sandtree checkpoint try --name before && sandtree rollback try before
@@ -134,7 +139,7 @@ func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	err := fault.New(fault.Invalid, "%s: there is no command %q", cmd.CommandPath(), args[0])
+	err := fault.New(fault.Invalid, "%sthere is no command %q", prefix(cmd), args[0])
 	cmd.SuggestionsMinimumDistance = 2
 	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
 		return err.WithHint("did you mean: %s %s", cmd.CommandPath(), s[0])

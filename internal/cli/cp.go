@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/client"
 	"github.com/sandtree/sandtree/internal/cli/tarball"
@@ -26,7 +26,8 @@ func (inv *invocation) cpCmd() *cobra.Command {
 kept (owners out of a sandbox only by root; setuid bits never come out). An existing
 directory as the destination takes the source in under its own name; "SRC/." copies a
 directory's content. "-" is this command's input or output and stands for one file's
-content; so does a FIFO.`,
+content; so does a FIFO. A file has its name when it is whole: who is interrupted leaves
+no half one.`,
 		Example: `  sandtree cp ./project try:/srv
   sandtree cp try:/srv/project/report.txt .
   tar -c . | sandtree cp - try:/tmp/all.tar
@@ -204,17 +205,26 @@ func unpackFrom(ctx context.Context, sb *client.Sandbox, src, dir, name string) 
 	return client.CopyResult(n), localError(err)
 }
 
-// localError classifies errors of this machine's files.
+// localError classifies errors of this machine's files, whose text names the file.
 func localError(err error) error {
 	var known *fault.Error
 	var remote *client.Error
+	kind := fault.Internal
 	switch {
-	case err == nil, errors.As(err, &known), errors.As(err, &remote):
+	case err == nil, errors.As(err, &known), errors.As(err, &remote),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "%w", err)
-	case errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.Permission, "%w", err)
+		kind = fault.NotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		kind = fault.Permission
+	case errors.Is(err, fs.ErrExist):
+		kind = fault.Exists
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
+		kind = fault.Exhausted
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ELOOP),
+		errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ENXIO), errors.Is(err, unix.EINVAL):
+		kind = fault.Invalid
 	}
-	return fmt.Errorf("copy: %w", err)
+	return fault.New(kind, "%w", err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandtree/sandtree/client"
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/host"
 	"github.com/sandtree/sandtree/internal/host/layout"
 	"github.com/sandtree/sandtree/internal/linux/feature"
 )
@@ -85,6 +86,7 @@ func (inv *invocation) awaitDaemon(ctx context.Context, ended <-chan error, said
 	defer cancel()
 	tick := time.NewTicker(dialEvery)
 	defer tick.Stop()
+	taken := false // by another daemon
 	for {
 		c, err := client.Dial(inv.socketPath())
 		if err == nil {
@@ -94,8 +96,9 @@ func (inv *invocation) awaitDaemon(ctx context.Context, ended <-chan error, said
 		case end := <-ended:
 			var exit *exec.ExitError
 			if errors.As(end, &exit) && exit.ExitCode() == fault.Code(fault.Conflict).Exit {
-				// Somebody else started one at the same time: wait for that.
-				ended = nil
+				// One runs, or somebody else started one at the same time: wait
+				// for that, if it is to answer where we ask.
+				ended, taken = nil, true
 				continue
 			}
 			if errors.As(end, &exit) && exit.ExitCode() == fault.Code(fault.Unsupported).Exit {
@@ -105,11 +108,31 @@ func (inv *invocation) awaitDaemon(ctx context.Context, ended <-chan error, said
 			}
 			return fault.New(fault.Unavailable, "the daemon ended at its start: %s", said()).WithHint("run it by hand: sandtree serve --state %s", inv.state)
 		case <-ctx.Done():
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return ctx.Err()
+			}
 			return fault.New(fault.Unavailable, "the daemon does not answer at %s within %v", inv.socketPath(), startWithin).
 				WithHint("see %s", filepath.Join(inv.state, "serve.log"))
 		case <-tick.C:
+			if taken {
+				if err := inv.elsewhere(); err != nil {
+					return err
+				}
+			}
 		}
 	}
+}
+
+// elsewhere is an error if the daemon of the state directory has another socket
+// than the chosen one.
+func (inv *invocation) elsewhere() error {
+	there := host.SocketOf(inv.state)
+	here, err := filepath.Abs(inv.socketPath())
+	if err != nil || there == "" || there == here {
+		return nil
+	}
+	return fault.New(fault.Unavailable, "no daemon answers at %s: that of %s has the socket %s", here, inv.state, there).
+		WithHint("use --socket %s, or name another state directory with --state, and a daemon is started on it", there)
 }
 
 // openLog opens the log of a daemon that is started in the background.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandtree/sandtree/client"
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/unnamed"
 )
 
 func (inv *invocation) checkpointWaitCmd() *cobra.Command {
@@ -113,38 +114,38 @@ the same kernel and processor. FILE may be - for the standard output.`,
 
 // exportTo leaves either the whole file or none, and never half of one under
 // its name.
-func exportTo(ctx context.Context, c *client.Client, source, path string) (err error) {
+func exportTo(ctx context.Context, c *client.Client, source, path string) error {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
 		return exportInto(ctx, c, source, path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".export-*")
+	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return fault.New(fault.Invalid, "export: %w", err)
+		return localError(err)
 	}
-	defer func() {
-		_ = f.Close()
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
+	defer func() { _ = dir.Close() }()
+	f, err := unnamed.Create(dir)
+	if err != nil {
+		return localError(err)
+	}
+	defer func() { _ = f.Close() }()
 	if err := c.Export(ctx, source, f); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
-		return fault.New(fault.Exhausted, "export: %w", err)
+		return localError(err)
 	}
-	return os.Rename(f.Name(), path)
+	return localError(f.Place(filepath.Base(path)))
 }
 
 // exportInto writes to what is no regular file, such as a pipe, and stays.
 func exportInto(ctx context.Context, c *client.Client, source, path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
-		return fault.New(fault.Invalid, "export: %w", err)
+		return localError(err)
 	}
 	err = c.Export(ctx, source, f)
-	if e := f.Close(); err == nil && e != nil {
-		err = fault.New(fault.Exhausted, "export: %w", e)
+	if e := f.Close(); err == nil {
+		err = localError(e)
 	}
 	return err
 }
@@ -164,7 +165,7 @@ cannot run is refused, with the difference.`,
 			if args[0] != "-" {
 				f, err := os.Open(args[0])
 				if err != nil {
-					return fault.New(fault.NotFound, "import: %w", err)
+					return localError(err)
 				}
 				defer func() { _ = f.Close() }()
 				in = f

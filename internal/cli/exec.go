@@ -49,6 +49,7 @@ program cannot be executed; 127 it does not exist.`,
   echo 'print(6*7)' | sandtree exec -i try -- python3 -
   sandtree exec --detach try -- ./server`,
 		Args:              atLeast(1),
+		Annotations:       map[string]string{exitsAsProgram: ""},
 		ValidArgsFunction: inv.completeSandbox,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			own, argv, err := dashed(cmd, args, 1)
@@ -60,10 +61,10 @@ program cannot be executed; 127 it does not exist.`,
 			}
 			c, err := inv.connect(cmd.Context())
 			if err != nil {
-				return asRuntimeFailure(err)
+				return err
 			}
 			defer func() { _ = c.Close() }()
-			return asRuntimeFailure(inv.execIn(cmd.Context(), c.SandboxHandle(own[0]), argv, flags))
+			return inv.execIn(cmd.Context(), c.SandboxHandle(own[0]), argv, flags)
 		},
 	}
 	flags.register(cmd)
@@ -161,16 +162,16 @@ func (k *keeper) Write(p []byte) (int, error) {
 }
 
 // startFailure gives errors of starting a program the exit codes that shells
-// have for them: what the daemon says about a program begins with "exec: " behind its sandbox.
+// have for them. The daemon's text has, behind the sandbox, what is wrong: the
+// command, or the directory to start in.
 func startFailure(err error) error {
-	_, about, ok := strings.Cut(err.Error(), ": exec: ")
-	if !ok {
-		return err
-	}
-	switch kind := kindOf(err); {
-	case strings.HasPrefix(about, "working directory"), kind == fault.Invalid:
+	_, about, _ := strings.Cut(err.Error(), "exec in sandbox ")
+	_, about, _ = strings.Cut(about, ": ")
+	kind := kindOf(err)
+	switch command := strings.HasPrefix(about, "command "); {
+	case strings.HasPrefix(about, "working directory "), command && kind == fault.Invalid:
 		return &runtimeFailure{err: err, code: exitNotExecutable}
-	case kind == fault.NotFound:
+	case command && kind == fault.NotFound:
 		return &runtimeFailure{err: err, code: exitNotFound}
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +38,15 @@ func (f *runtimeFailure) Unwrap() error { return f.err }
 
 // usageError is a fault of the command line itself.
 func usageError(cmd *cobra.Command, err error) error {
-	return fault.New(fault.Invalid, "%s: %w", cmd.CommandPath(), err).WithHint("see: %s --help", cmd.CommandPath())
+	return fault.New(fault.Invalid, "%s%w", prefix(cmd), err).WithHint("see: %s --help", cmd.CommandPath())
+}
+
+// prefix is what begins the text of a command's error, behind the program's name.
+func prefix(cmd *cobra.Command) string {
+	if _, path, ok := strings.Cut(cmd.CommandPath(), " "); ok {
+		return path + ": "
+	}
+	return ""
 }
 
 // exit prints an error for a reader or, with --json, for a program, and
@@ -91,23 +100,18 @@ func hintOf(err error) string {
 	return fault.HintOf(err)
 }
 
-// asRuntimeFailure gives an error of starting or following a program the exit
-// codes that other container tools have for it.
+// exitsAsProgram annotates commands whose exit code is a program's own.
+const exitsAsProgram = "exits as its program"
+
+// asRuntimeFailure gives an error of such a command the exit codes that other
+// container tools have for it: one for all that is sandtree's, whatever its kind.
 func asRuntimeFailure(err error) error {
 	var code exitCode
 	var decided *runtimeFailure
 	if err == nil || errors.As(err, &code) || errors.As(err, &decided) {
 		return err
 	}
-	exit := exitRuntime
-	switch kindOf(err) {
-	case fault.Invalid:
-		// A request that is wrong in itself is no failure of a runtime.
-		exit = fault.Code(fault.Invalid).Exit
-	case fault.Deadline:
-		exit = fault.Code(fault.Deadline).Exit
-	}
-	return &runtimeFailure{err: err, code: exit}
+	return &runtimeFailure{err: err, code: exitRuntime}
 }
 
 // printJSON writes v as one indented JSON value.

@@ -24,8 +24,8 @@ func TestExitCodes(t *testing.T) {
 		"a program's":       {exitCode(42), 42},
 		"a program's, run":  {asRuntimeFailure(exitCode(3)), 3},
 		"run: daemon":       {asRuntimeFailure(remote), 125},
-		"run: bad request":  {asRuntimeFailure(fault.New(fault.Invalid, "x")), 2},
-		"run: time limit":   {asRuntimeFailure(fault.New(fault.Deadline, "x")), 124},
+		"run: bad request":  {asRuntimeFailure(fault.New(fault.Invalid, "x")), 125},
+		"run: time limit":   {asRuntimeFailure(fault.New(fault.Deadline, "x")), 125},
 		"run: no such file": {asRuntimeFailure(&runtimeFailure{err: remote, code: exitNotFound}), 127},
 	} {
 		var errs bytes.Buffer

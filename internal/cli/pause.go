@@ -16,7 +16,9 @@ func (inv *invocation) pauseCmd() *cobra.Command {
 		Short: "Make a sandbox stand still",
 		Long: `Make a sandbox stand still. Its state is durable when the command returns, and a finished
 body stays in memory while there is room, so that it runs on within a millisecond or
-so. Whoever uses the sandbox next makes it run on: exec, shell, attach, input to a session.`,
+so. Whoever uses the sandbox next makes it run on: exec, shell, attach, input to a session.
+A command that was running stands still too, and so does an exec that waits for it: it goes
+on when somebody makes the sandbox run on, and its time limit runs meanwhile.`,
 		Example:           "  sandtree pause try\n  sandtree resume try",
 		Args:              exactly(1),
 		ValidArgsFunction: inv.completeSandbox,

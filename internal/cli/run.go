@@ -53,6 +53,7 @@ passed; 125 sandtree failed; 126 the program cannot be executed; 127 it does not
 		Example: `  sandtree run -it --rm
   sandtree run --memory 512M --cpus 1 -- python3 -c 'print("hello")'
   sandtree run --template debian --env CI=1 --rm -- make test`,
+		Annotations: map[string]string{exitsAsProgram: ""},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, argv, err := dashed(cmd, args, 0)
 			if err != nil {
@@ -61,7 +62,7 @@ passed; 125 sandtree failed; 126 the program cannot be executed; 127 it does not
 			if len(argv) == 0 {
 				argv = loginShell
 			}
-			return asRuntimeFailure(inv.runIn(cmd.Context(), create, exec, remove, argv))
+			return inv.runIn(cmd.Context(), create, exec, remove, argv)
 		},
 	}
 	create.register(cmd, inv)

@@ -21,6 +21,7 @@ ctrl-p ctrl-q leaves it running; "sandtree sessions" shows its id, and
 The exit code is the shell's own; 125 if sandtree failed.`,
 		Example:           "  sandtree shell try\n  sandtree shell --user nobody --workdir /tmp try",
 		Args:              exactly(1),
+		Annotations:       map[string]string{exitsAsProgram: ""},
 		ValidArgsFunction: inv.completeSandbox,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if inv.json {
@@ -28,11 +29,11 @@ The exit code is the shell's own; 125 if sandtree failed.`,
 			}
 			c, err := inv.connect(cmd.Context())
 			if err != nil {
-				return asRuntimeFailure(err)
+				return err
 			}
 			defer func() { _ = c.Close() }()
 			flags.interactive, flags.tty = true, true
-			return asRuntimeFailure(inv.execIn(cmd.Context(), c.SandboxHandle(args[0]), loginShell, flags))
+			return inv.execIn(cmd.Context(), c.SandboxHandle(args[0]), loginShell, flags)
 		},
 	}
 	f := cmd.Flags()

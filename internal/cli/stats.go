@@ -3,11 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
-	"github.com/sandtree/sandtree/client"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sandtree/sandtree/client"
 )
 
 func (inv *invocation) statsCmd() *cobra.Command {
@@ -16,7 +17,8 @@ func (inv *invocation) statsCmd() *cobra.Command {
 		Short: "Show what a sandbox uses",
 		Long: `Show what a sandbox uses at this moment: CPU, memory, processes, disk, checkpoints, and what those
 take in memory, beside what those of its template take, and those of all templates of their budget (serve
---checkpoint-memory).`,
+--checkpoint-memory). A sandbox that stands still goes on doing so; its disk is what its
+checkpoints added to that.`,
 		Example:           "  sandtree stats try",
 		Args:              exactly(1),
 		ValidArgsFunction: inv.completeSandbox,
@@ -28,6 +30,7 @@ take in memory, beside what those of its template take, and those of all templat
 			return inv.show(s, func(w io.Writer) {
 				facts(w,
 					"id", s.ID,
+					"state", s.State,
 					"cpu", time.Duration(s.CPUNS).Round(time.Millisecond),
 					"memory", ofMax(formatBytes(s.MemoryBytes), s.MemoryMaxBytes > 0, formatBytes(s.MemoryMaxBytes)),
 					"processes", ofMax(fmt.Sprint(s.PIDs), s.PIDsMax > 0, fmt.Sprint(s.PIDsMax)),

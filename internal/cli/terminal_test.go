@@ -184,7 +184,7 @@ func TestTerminalNeedsOne(t *testing.T) {
 	cmd := sandtree(state, "run", "--template", "test", "--name", "never", "-it", "--", "true")
 	cmd.Stdin = strings.NewReader("")
 	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "not a terminal") {
+	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(out), "not a terminal") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if err := sandtree(state, "show", "never").Run(); err == nil {

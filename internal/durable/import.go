@@ -48,7 +48,7 @@ const defaultMaxBytes = 1 << 40
 func (r *Repository) Import(ctx context.Context, from io.Reader, o ImportOptions) ([]Info, error) {
 	infos, err := r.importAll(ctx, from, o)
 	if err != nil {
-		return nil, disk.Errorf("import: %w", foreign(err))
+		return nil, disk.Errorf("%w", foreign(err))
 	}
 	return infos, nil
 }

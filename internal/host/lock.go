@@ -50,6 +50,21 @@ func lock(l layout.Layout, socket string) (*os.File, error) {
 	return f, nil
 }
 
+// SocketOf returns the API socket of the daemon that runs on a state directory, or
+// began to run last; nothing if that is not known.
+func SocketOf(state string) string {
+	l, err := layout.Of(state)
+	if err != nil {
+		return ""
+	}
+	b, err := os.ReadFile(l.Lock())
+	var h holder
+	if err != nil || json.Unmarshal(b, &h) != nil {
+		return ""
+	}
+	return h.Socket
+}
+
 func describe(f *os.File, h holder) error {
 	b, err := json.Marshal(h)
 	if err != nil {

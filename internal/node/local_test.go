@@ -402,6 +402,10 @@ func (l *local) File(_ context.Context, req control.FileRequest) (r control.File
 		err = root.Symlink(req.Target, name)
 	case control.FileReadlink:
 		r.Entry.Target, err = root.Readlink(name)
+	case control.FileRename:
+		err = root.Rename(name, strings.TrimPrefix(filepath.Clean("/"+req.Target), "/"))
+	case control.FileRemove:
+		err = root.Remove(name)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

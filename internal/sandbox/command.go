@@ -41,35 +41,35 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // check refuses what can never run, before anything is done.
 func (c *Command) check() error {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
-		return fault.New(fault.Invalid, "exec: no command is given")
+		return fault.New(fault.Invalid, "no command is given")
 	}
 	size := 0
 	for _, list := range [][]string{c.Argv, c.Env} {
 		for _, s := range list {
 			if strings.ContainsRune(s, 0) {
-				return fault.New(fault.Invalid, "exec: a NUL byte in %.80q", s)
+				return fault.New(fault.Invalid, "a NUL byte in %.80q", s)
 			}
 			size += len(s) + 24
 		}
 	}
 	if size > maxArguments {
-		return fault.New(fault.Invalid, "exec %.80q: arguments and environment have %d bytes, at most %d are allowed", c.Argv[0], size, maxArguments).
+		return fault.New(fault.Invalid, "command %.80q: arguments and environment have %d bytes, at most %d are allowed", c.Argv[0], size, maxArguments).
 			WithHint("pass the data in a file or on standard input")
 	}
 	for _, d := range []string{c.Dir, c.User.Home} {
 		if len(d) > maxDir || strings.ContainsRune(d, 0) {
-			return fault.New(fault.Invalid, "exec %.80q: %.80q cannot be a directory's path", c.Argv[0], d)
+			return fault.New(fault.Invalid, "command %.80q: %.80q cannot be a directory's path", c.Argv[0], d)
 		}
 	}
 	if c.Dir != "" && c.Dir[0] != '/' {
-		return fault.New(fault.Invalid, "exec %.80q: the working directory %.80q is not absolute", c.Argv[0], c.Dir)
+		return fault.New(fault.Invalid, "command %.80q: the working directory %.80q is not absolute", c.Argv[0], c.Dir)
 	}
 	if len(c.User.Groups) > maxGroups {
-		return fault.New(fault.Invalid, "exec %.80q: %d supplementary groups, at most %d are allowed", c.Argv[0], len(c.User.Groups), maxGroups)
+		return fault.New(fault.Invalid, "command %.80q: %d supplementary groups, at most %d are allowed", c.Argv[0], len(c.User.Groups), maxGroups)
 	}
 	for _, id := range append([]uint32{c.User.UID, c.User.GID}, c.User.Groups...) {
 		if id >= confine.MappedIDs {
-			return fault.New(fault.Invalid, "exec %.80q: a sandbox has no user or group %d, the highest is %d", c.Argv[0], id, confine.MappedIDs-1)
+			return fault.New(fault.Invalid, "user or group %d: a sandbox has none above %d", id, confine.MappedIDs-1)
 		}
 	}
 	return nil

@@ -115,3 +115,41 @@ func (i *Incarnation) Symlink(target, p string, uid, gid int) error {
 	})
 	return err
 }
+
+// Rename gives a file another path, in the place of the file that has it.
+func (i *Incarnation) Rename(from, to string) error {
+	const what = "rename"
+	fromDir, fromName, err := split(what, from)
+	if err != nil {
+		return err
+	}
+	toDir, toName, err := split(what, to)
+	if err != nil {
+		return err
+	}
+	if len(to) > maxDir || strings.ContainsRune(to, 0) {
+		return fault.New(fault.Invalid, "%s %.80q: it cannot be a path", what, to)
+	}
+	_, err = i.fileBatch(what, from, func(b *tracee.Batch) int {
+		source := queueLookup(b, fromDir, unix.O_PATH|unix.O_DIRECTORY, 0)
+		target := queueLookup(b, toDir, unix.O_PATH|unix.O_DIRECTORY, 0)
+		b.Call(unix.SYS_RENAMEAT, source, fromName, target, toName)
+		return 0
+	})
+	return err
+}
+
+// Remove removes a file that is no directory; of a symbolic link, the link.
+func (i *Incarnation) Remove(p string) error {
+	const what = "remove"
+	dir, name, err := split(what, p)
+	if err != nil {
+		return err
+	}
+	_, err = i.fileBatch(what, p, func(b *tracee.Batch) int {
+		parent := queueLookup(b, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+		b.Call(unix.SYS_UNLINKAT, parent, name, 0)
+		return 0
+	})
+	return err
+}

@@ -56,7 +56,7 @@ func (i *Incarnation) Exec(c Command, stdio [3]int) (*Process, error) {
 		return nil, notStarted(&c, path, errno)
 	}
 	if p == nil {
-		return nil, fault.New(fault.Unavailable, "exec %q: the sandbox's processes have ended", c.Argv[0])
+		return nil, fault.New(fault.Unavailable, "command %q: the sandbox's processes have ended", c.Argv[0])
 	}
 	return p, nil
 }
@@ -87,13 +87,13 @@ func (i *Incarnation) ownStdio(c Command, stdio [3]int) error {
 	for n, fd := range stdio {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
-			return fault.New(fault.Internal, "exec %q: descriptor %d: %w", c.Argv[0], n, err)
+			return fault.New(fault.Internal, "command %q: descriptor %d: %w", c.Argv[0], n, err)
 		}
 		if st.Uid == uid || st.Mode&unix.S_IFMT != unix.S_IFIFO && !c.TTY {
 			continue
 		}
 		if err := unix.Fchown(fd, int(uid), -1); err != nil {
-			return fault.New(fault.Internal, "exec %q: descriptor %d: %w", c.Argv[0], n, err)
+			return fault.New(fault.Internal, "command %q: descriptor %d: %w", c.Argv[0], n, err)
 		}
 	}
 	return nil
@@ -111,13 +111,13 @@ func (i *Incarnation) claim(pid int) *Process {
 // notForked is the error of a batch whose child did not come to be.
 func notForked(c *Command, err error) error {
 	if errors.Is(err, tracee.ErrGone) {
-		return doError("exec "+c.Argv[0], err)
+		return doError("command "+c.Argv[0], err)
 	}
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOMEM) {
-		return fault.New(fault.Exhausted, "exec %q: %w", c.Argv[0], err).
+		return fault.New(fault.Exhausted, "command %q: %w", c.Argv[0], err).
 			WithHint("the sandbox has reached its limit of processes or memory")
 	}
-	return fault.New(fault.Internal, "exec %q: %w", c.Argv[0], err)
+	return fault.New(fault.Internal, "command %q: %w", c.Argv[0], err)
 }
 
 // ExecError says why a command's program did not start.
@@ -133,11 +133,11 @@ func (e *ExecError) Error() string {
 	case e.Dir != "":
 		return fmt.Sprintf("working directory %q: %v", e.Dir, e.Errno)
 	case e.Path == "":
-		return fmt.Sprintf("%q is not in PATH", e.Command)
+		return fmt.Sprintf("command %q is not in PATH", e.Command)
 	case e.Errno == unix.ENOENT && e.Path != e.Command:
-		return fmt.Sprintf("%s: its interpreter is missing", e.Path)
+		return fmt.Sprintf("command %q: its interpreter is missing", e.Path)
 	}
-	return fmt.Sprintf("%s: %v", e.Path, e.Errno)
+	return fmt.Sprintf("command %q: %v", e.Path, e.Errno)
 }
 
 // Unwrap returns the error number.
@@ -157,17 +157,17 @@ func notStarted(c *Command, path string, errno unix.Errno) error {
 	if errno == unix.ENOENT || errno == unix.ENOTDIR {
 		kind = fault.NotFound
 	}
-	return fault.New(kind, "exec: %w", &ExecError{Command: c.Argv[0], Path: path, Errno: errno})
+	return fault.New(kind, "%w", &ExecError{Command: c.Argv[0], Path: path, Errno: errno})
 }
 
 // setupError is the failure of a call before execve.
 func setupError(c *Command, child *tracee.Batch, dir tracee.Ref, err error) error {
 	var call *tracee.CallError
 	if !errors.As(err, &call) {
-		return fault.New(fault.Internal, "exec %q: %w", c.Argv[0], err)
+		return fault.New(fault.Internal, "command %q: %w", c.Argv[0], err)
 	}
 	if call.Errno == unix.EAGAIN || call.Errno == unix.ENOMEM {
-		return fault.New(fault.Exhausted, "exec %q: %w", c.Argv[0], err)
+		return fault.New(fault.Exhausted, "command %q: %w", c.Argv[0], err)
 	}
 	if dir != 0 {
 		if _, e := child.Result(dir); e != nil && call.Name == "chdir" {
@@ -175,10 +175,10 @@ func setupError(c *Command, child *tracee.Batch, dir tracee.Ref, err error) erro
 			if call.Errno == unix.ENOENT {
 				kind = fault.NotFound
 			}
-			return fault.New(kind, "exec: %w", &ExecError{Command: c.Argv[0], Dir: c.Dir, Errno: call.Errno})
+			return fault.New(kind, "%w", &ExecError{Command: c.Argv[0], Dir: c.Dir, Errno: call.Errno})
 		}
 	}
-	return fault.New(fault.Internal, "exec %q: %w", c.Argv[0], err)
+	return fault.New(fault.Internal, "command %q: %w", c.Argv[0], err)
 }
 
 // execResult finds out which execve succeeded: the one that did not return. If

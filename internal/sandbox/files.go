@@ -38,6 +38,10 @@ func (i *Incarnation) File(r control.FileRequest) (reply control.FileReply, f *o
 		err = i.Mkdir(r.Path, r.Mode, r.UID, r.GID)
 	case control.FileSymlink:
 		err = i.Symlink(r.Target, r.Path, r.UID, r.GID)
+	case control.FileRename:
+		err = i.Rename(r.Path, r.Target)
+	case control.FileRemove:
+		err = i.Remove(r.Path)
 	default:
 		err = fault.New(fault.Invalid, "there is no file operation %.40q", r.Op)
 	}

@@ -73,6 +73,24 @@ func TestFilesKeepOwnerModeAndContent(t *testing.T) {
 	}
 }
 
+func TestRenameReplacesAndRemoveTakesTheLink(t *testing.T) {
+	i := boot(t)
+	put(t, i, "/srv/new", "new", 0o640, 7, 8)
+	put(t, i, "/srv/old", "old", 0o600, 0, 0)
+	if err := i.Symlink("old", "/srv/link", 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Rename("/srv/new", "/srv/old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Remove("/srv/link"); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := sh(t, i, "cd /srv && stat -c '%n %a %u %g' * && cat old"); out != "old 640 7 8\nnew" {
+		t.Errorf("inside: %s", out)
+	}
+}
+
 func TestFileErrorsHaveKinds(t *testing.T) {
 	i := boot(t)
 	sh(t, i, "mkfifo /fifo; mkdir /d; ln -s /nowhere /dangling; ln -s /loop /loop; cp /bin/sleep /busy; /busy 100 >/dev/null 2>&1 </dev/null &")
@@ -100,6 +118,14 @@ func TestFileErrorsHaveKinds(t *testing.T) {
 		{"make dots", control.FileRequest{Op: control.FileMkdir, Path: "/d/.."}, fault.Invalid},
 		{"no parent", control.FileRequest{Op: control.FileMkdir, Path: "/none/d"}, fault.NotFound},
 		{"no link", control.FileRequest{Op: control.FileReadlink, Path: "/d"}, fault.Invalid},
+		{"rename what is not there", control.FileRequest{Op: control.FileRename, Path: "/none", Target: "/d/x"}, fault.NotFound},
+		{"rename over a directory", control.FileRequest{Op: control.FileRename, Path: "/etc/passwd", Target: "/d"}, fault.Invalid},
+		{"rename to dots", control.FileRequest{Op: control.FileRename, Path: "/etc/passwd", Target: "/d/.."}, fault.Invalid},
+		{"rename to NUL", control.FileRequest{Op: control.FileRename, Path: "/etc/passwd", Target: "/a\x00b"}, fault.Invalid},
+		{"rename out of proc", control.FileRequest{Op: control.FileRename, Path: "/proc/1/mem", Target: "/d/x"}, fault.Invalid},
+		{"remove what is not there", control.FileRequest{Op: control.FileRemove, Path: "/none"}, fault.NotFound},
+		{"remove a directory", control.FileRequest{Op: control.FileRemove, Path: "/d"}, fault.Invalid},
+		{"remove the root", control.FileRequest{Op: control.FileRemove, Path: "/"}, fault.Invalid},
 		{"owner beyond the map", control.FileRequest{Op: control.FileCreate, Path: "/x", UID: 70000}, fault.Invalid},
 		{"mode beyond bits", control.FileRequest{Op: control.FileMkdir, Path: "/x", Mode: 0o100644}, fault.Invalid},
 		{"a running program", control.FileRequest{Op: control.FileCreate, Path: "/busy"}, fault.Conflict},

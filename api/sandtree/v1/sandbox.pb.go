@@ -1001,8 +1001,10 @@ type StatsResponse struct {
 	TemplateCheckpointMemoryBytes    int64 `protobuf:"varint,13,opt,name=template_checkpoint_memory_bytes,json=templateCheckpointMemoryBytes,proto3" json:"template_checkpoint_memory_bytes,omitempty"`
 	TemplateCheckpointMemoryMaxBytes int64 `protobuf:"varint,14,opt,name=template_checkpoint_memory_max_bytes,json=templateCheckpointMemoryMaxBytes,proto3" json:"template_checkpoint_memory_max_bytes,omitempty"`
 	AllCheckpointMemoryBytes         int64 `protobuf:"varint,15,opt,name=all_checkpoint_memory_bytes,json=allCheckpointMemoryBytes,proto3" json:"all_checkpoint_memory_bytes,omitempty"`
-	unknownFields                    protoimpl.UnknownFields
-	sizeCache                        protoimpl.SizeCache
+	// One that stands still uses no processor and no memory, and goes on standing still.
+	State         SandboxState `protobuf:"varint,16,opt,name=state,proto3,enum=sandtree.v1.SandboxState" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatsResponse) Reset() {
@@ -1140,6 +1142,13 @@ func (x *StatsResponse) GetAllCheckpointMemoryBytes() int64 {
 	return 0
 }
 
+func (x *StatsResponse) GetState() SandboxState {
+	if x != nil {
+		return x.State
+	}
+	return SandboxState_SANDBOX_STATE_UNSPECIFIED
+}
+
 var File_sandtree_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_sandtree_v1_sandbox_proto_rawDesc = "" +
@@ -1212,7 +1221,7 @@ const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\x05state\x18\x02 \x01(\x0e2\x19.sandtree.v1.SandboxStateR\x05state\x12.\n" +
 	"\asession\x18\x03 \x01(\v2\x14.sandtree.v1.SessionR\asession\"(\n" +
 	"\fStatsRequest\x12\x18\n" +
-	"\asandbox\x18\x01 \x01(\tR\asandbox\"\xf1\x04\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\"\xa2\x05\n" +
 	"\rStatsResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
 	"\x06cpu_ns\x18\x02 \x01(\x03R\x05cpuNs\x12!\n" +
@@ -1230,7 +1239,8 @@ const file_sandtree_v1_sandbox_proto_rawDesc = "" +
 	"\x17checkpoint_memory_bytes\x18\f \x01(\x03R\x15checkpointMemoryBytes\x12G\n" +
 	" template_checkpoint_memory_bytes\x18\r \x01(\x03R\x1dtemplateCheckpointMemoryBytes\x12N\n" +
 	"$template_checkpoint_memory_max_bytes\x18\x0e \x01(\x03R templateCheckpointMemoryMaxBytes\x12=\n" +
-	"\x1ball_checkpoint_memory_bytes\x18\x0f \x01(\x03R\x18allCheckpointMemoryBytes*\x98\x01\n" +
+	"\x1ball_checkpoint_memory_bytes\x18\x0f \x01(\x03R\x18allCheckpointMemoryBytes\x12/\n" +
+	"\x05state\x18\x10 \x01(\x0e2\x19.sandtree.v1.SandboxStateR\x05state*\x98\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SANDBOX_STATE_RUNNING\x10\x01\x12\x16\n" +
@@ -1300,27 +1310,28 @@ var file_sandtree_v1_sandbox_proto_depIdxs = []int32{
 	1,  // 10: sandtree.v1.ResumeResponse.sandbox:type_name -> sandtree.v1.Sandbox
 	0,  // 11: sandtree.v1.WaitResponse.state:type_name -> sandtree.v1.SandboxState
 	22, // 12: sandtree.v1.WaitResponse.session:type_name -> sandtree.v1.Session
-	2,  // 13: sandtree.v1.Sandboxes.Create:input_type -> sandtree.v1.CreateSandboxRequest
-	4,  // 14: sandtree.v1.Sandboxes.List:input_type -> sandtree.v1.ListSandboxesRequest
-	6,  // 15: sandtree.v1.Sandboxes.Get:input_type -> sandtree.v1.GetSandboxRequest
-	8,  // 16: sandtree.v1.Sandboxes.Remove:input_type -> sandtree.v1.RemoveSandboxRequest
-	14, // 17: sandtree.v1.Sandboxes.Wait:input_type -> sandtree.v1.WaitRequest
-	10, // 18: sandtree.v1.Sandboxes.Pause:input_type -> sandtree.v1.PauseRequest
-	12, // 19: sandtree.v1.Sandboxes.Resume:input_type -> sandtree.v1.ResumeRequest
-	16, // 20: sandtree.v1.Sandboxes.Stats:input_type -> sandtree.v1.StatsRequest
-	3,  // 21: sandtree.v1.Sandboxes.Create:output_type -> sandtree.v1.CreateSandboxResponse
-	5,  // 22: sandtree.v1.Sandboxes.List:output_type -> sandtree.v1.ListSandboxesResponse
-	7,  // 23: sandtree.v1.Sandboxes.Get:output_type -> sandtree.v1.GetSandboxResponse
-	9,  // 24: sandtree.v1.Sandboxes.Remove:output_type -> sandtree.v1.RemoveSandboxResponse
-	15, // 25: sandtree.v1.Sandboxes.Wait:output_type -> sandtree.v1.WaitResponse
-	11, // 26: sandtree.v1.Sandboxes.Pause:output_type -> sandtree.v1.PauseResponse
-	13, // 27: sandtree.v1.Sandboxes.Resume:output_type -> sandtree.v1.ResumeResponse
-	17, // 28: sandtree.v1.Sandboxes.Stats:output_type -> sandtree.v1.StatsResponse
-	21, // [21:29] is the sub-list for method output_type
-	13, // [13:21] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	0,  // 13: sandtree.v1.StatsResponse.state:type_name -> sandtree.v1.SandboxState
+	2,  // 14: sandtree.v1.Sandboxes.Create:input_type -> sandtree.v1.CreateSandboxRequest
+	4,  // 15: sandtree.v1.Sandboxes.List:input_type -> sandtree.v1.ListSandboxesRequest
+	6,  // 16: sandtree.v1.Sandboxes.Get:input_type -> sandtree.v1.GetSandboxRequest
+	8,  // 17: sandtree.v1.Sandboxes.Remove:input_type -> sandtree.v1.RemoveSandboxRequest
+	14, // 18: sandtree.v1.Sandboxes.Wait:input_type -> sandtree.v1.WaitRequest
+	10, // 19: sandtree.v1.Sandboxes.Pause:input_type -> sandtree.v1.PauseRequest
+	12, // 20: sandtree.v1.Sandboxes.Resume:input_type -> sandtree.v1.ResumeRequest
+	16, // 21: sandtree.v1.Sandboxes.Stats:input_type -> sandtree.v1.StatsRequest
+	3,  // 22: sandtree.v1.Sandboxes.Create:output_type -> sandtree.v1.CreateSandboxResponse
+	5,  // 23: sandtree.v1.Sandboxes.List:output_type -> sandtree.v1.ListSandboxesResponse
+	7,  // 24: sandtree.v1.Sandboxes.Get:output_type -> sandtree.v1.GetSandboxResponse
+	9,  // 25: sandtree.v1.Sandboxes.Remove:output_type -> sandtree.v1.RemoveSandboxResponse
+	15, // 26: sandtree.v1.Sandboxes.Wait:output_type -> sandtree.v1.WaitResponse
+	11, // 27: sandtree.v1.Sandboxes.Pause:output_type -> sandtree.v1.PauseResponse
+	13, // 28: sandtree.v1.Sandboxes.Resume:output_type -> sandtree.v1.ResumeResponse
+	17, // 29: sandtree.v1.Sandboxes.Stats:output_type -> sandtree.v1.StatsResponse
+	22, // [22:30] is the sub-list for method output_type
+	14, // [14:22] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_sandtree_v1_sandbox_proto_init() }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/unnamed"
 )
 
 // Count says what was unpacked.
@@ -39,12 +40,21 @@ func Unpack(dir, name string, owners bool, r io.Reader) (Count, error) {
 			return u.count, u.finish()
 		}
 		if err != nil {
-			return u.count, fault.New(fault.Invalid, "unpack: %w", err)
+			return u.count, unreadable(err)
 		}
 		if err := u.add(h, rename(h.Name, name), t); err != nil {
 			return u.count, err
 		}
 	}
+}
+
+// unreadable gives what stops the reading of a tar its kind. Who sends the tar
+// has said more of his own errors.
+func unreadable(err error) error {
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fault.New(fault.Invalid, "unpack: %w", err)
+	}
+	return err
 }
 
 type unpacker struct {
@@ -103,12 +113,19 @@ func (u *unpacker) add(h *tar.Header, name string, content io.Reader) error {
 	return u.wrap(name, err)
 }
 
+// file makes a regular file. Its name is not written through, since that may be
+// a link, or in use, and gets the file when that is whole.
 func (u *unpacker) file(h *tar.Header, name string, mode fs.FileMode, content io.Reader) error {
-	_ = u.root.Remove(name) // not written through: it may be a link, or in use
-	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	dir, err := u.root.Open(path.Dir(name))
 	if err != nil {
 		return err
 	}
+	defer func() { _ = dir.Close() }()
+	f, err := unnamed.Create(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
 	n, err := io.Copy(f, content)
 	u.count.Bytes += n
 	if err == nil && u.owners {
@@ -117,8 +134,8 @@ func (u *unpacker) file(h *tar.Header, name string, mode fs.FileMode, content io
 	if err == nil {
 		err = f.Chmod(mode)
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
+	if err == nil {
+		err = f.Place(path.Base(name))
 	}
 	if err == nil {
 		err = u.root.Chtimes(name, h.ModTime, h.ModTime)

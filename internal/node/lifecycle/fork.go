@@ -36,7 +36,7 @@ func (s *Sandboxes) Fork(ctx context.Context, source string, o ForkOptions) (For
 	case o.ReseedTimeout < 0:
 		return Forked{}, fault.New(fault.Invalid, "fork: a time limit of %s: negative", o.ReseedTimeout)
 	case count < 1 || count > MaxFork:
-		return Forked{}, fault.New(fault.Invalid, "fork: %d copies: not 1 to %d", count, MaxFork)
+		return Forked{}, fault.New(fault.Invalid, "fork into %d copies: 1 to %d are possible at once", count, MaxFork)
 	case len(names) > 0 && len(names) != count:
 		return Forked{}, fault.New(fault.Invalid, "fork: %d names for %d copies", len(names), count)
 	}

@@ -430,17 +430,10 @@ func (s *Sandboxes) remove(ctx context.Context, b *sandbox) error {
 	return nil
 }
 
-// Stats returns a sandbox's figures of this moment.
-func (s *Sandboxes) Stats(ctx context.Context, ref string) (control.Stats, error) {
-	return with(ctx, s, ref, "stats", func(c *control.Client, rec store.Sandbox) (control.Stats, error) {
-		return c.Stats(ctx, rec.ID)
-	})
-}
-
 // File does one file operation in a sandbox; req.Sandbox is filled in.
 func (s *Sandboxes) File(ctx context.Context, ref string, req control.FileRequest) (control.FileReply, *os.File, error) {
 	var file *os.File
-	reply, err := with(ctx, s, ref, "file "+req.Op, func(c *control.Client, rec store.Sandbox) (r control.FileReply, err error) {
+	reply, err := with(ctx, s, ref, "", func(c *control.Client, rec store.Sandbox) (r control.FileReply, err error) {
 		req.Sandbox = rec.ID
 		r, file, err = c.File(ctx, req)
 		return r, err
@@ -448,26 +441,35 @@ func (s *Sandboxes) File(ctx context.Context, ref string, req control.FileReques
 	return reply, file, err
 }
 
-// with calls f for a sandbox that has a body, and keeps the body meanwhile.
+// with calls f for a sandbox that has a body, and keeps the body meanwhile. what
+// begins the text of its errors; it may be empty.
 func with[T any](ctx context.Context, s *Sandboxes, ref, what string, f func(*control.Client, store.Sandbox) (T, error)) (T, error) {
 	var none T
 	b, err := s.find(ctx, ref)
 	if err != nil {
-		return none, fmt.Errorf("%s: %w", what, err)
+		return none, during(what, err)
 	}
 	if err := s.awake(ctx, b, b.mu.RLocker()); err != nil {
-		return none, fmt.Errorf("%s: %w", what, err)
+		return none, during(what, err)
 	}
 	defer b.mu.RUnlock()
 	c, err := b.usable()
 	if err != nil {
-		return none, fmt.Errorf("%s: %w", what, err)
+		return none, during(what, err)
 	}
 	v, err := f(c, b.record())
 	if err != nil {
-		return none, fmt.Errorf("%s: %w", what, err)
+		return none, during(what, err)
 	}
 	return v, nil
+}
+
+// during says what failed, if the error itself does not.
+func during(what string, err error) error {
+	if what == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // logDir is the directory of a sandbox's session logs.

@@ -37,7 +37,7 @@ func (o *CreateOptions) check() error {
 		}
 	}
 	if o.Hostname != "" && !hostnameForm.MatchString(o.Hostname) {
-		return fault.New(fault.Invalid, "hostname %.80q: not letters, digits and dashes", o.Hostname)
+		return fault.New(fault.Invalid, "hostname %.80q: not 1 to 63 letters, digits and dashes", o.Hostname)
 	}
 	if err := checkEnv(o.Env); err != nil {
 		return err

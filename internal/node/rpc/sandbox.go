@@ -108,9 +108,10 @@ func (h *sandboxes) Wait(ctx context.Context, req *connect.Request[sandtreev1.Wa
 }
 
 func (h *sandboxes) Stats(ctx context.Context, req *connect.Request[sandtreev1.StatsRequest]) (*connect.Response[sandtreev1.StatsResponse], error) {
-	s, err := h.s.Stats(ctx, req.Msg.GetSandbox())
+	s, state, err := h.s.Stats(ctx, req.Msg.GetSandbox())
 	return reply(&sandtreev1.StatsResponse{
-		Id: s.Sandbox, CpuNs: s.CPUNS, MemoryBytes: s.MemoryBytes, MemoryMaxBytes: s.MemoryMaxBytes, Pids: s.PIDs, PidsMax: s.PIDsMax,
+		State: toState(state),
+		Id:    s.Sandbox, CpuNs: s.CPUNS, MemoryBytes: s.MemoryBytes, MemoryMaxBytes: s.MemoryMaxBytes, Pids: s.PIDs, PidsMax: s.PIDsMax,
 		DiskBytes: s.DiskBytes, DiskMaxBytes: s.DiskMaxBytes, OomKills: s.OOMKills,
 		Checkpoints: int64(s.Checkpoints), CheckpointBytes: s.CheckpointBytes,
 		CheckpointMemoryBytes: s.CheckpointMemory, TemplateCheckpointMemoryBytes: s.FamilyMemory, TemplateCheckpointMemoryMaxBytes: s.FamilyMemoryMax,

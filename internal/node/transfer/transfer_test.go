@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"golang.org/x/sys/unix"
 
@@ -71,6 +72,10 @@ func directory(t testing.TB, dir string) transfer.Root {
 			err = root.Symlink(req.Target, name)
 		case control.FileReadlink:
 			r.Entry.Target, err = root.Readlink(name)
+		case control.FileRename:
+			err = root.Rename(name, strings.TrimPrefix(filepath.Clean("/"+req.Target), "/"))
+		case control.FileRemove:
+			err = root.Remove(name)
 		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -280,6 +285,34 @@ func TestUnpackRefuses(t *testing.T) {
 	cancel()
 	if _, err := r.Unpack(ctx, "/", nil, archive(t, tar.Header{Name: "a", Typeflag: tar.TypeReg})); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
+	}
+}
+
+// A copy that ends in the middle leaves what was there, or nothing.
+func TestNoHalfFiles(t *testing.T) {
+	dir := t.TempDir()
+	r := directory(t, dir)
+	big := bytes.Repeat([]byte("x"), 1<<20)
+	broken := errors.New("broken")
+	for _, size := range []int{10, 1 << 20} {
+		for _, name := range []string{"/new", "/old"} {
+			if err := os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			src := io.MultiReader(bytes.NewReader(big[:size]), iotest.ErrReader(broken))
+			if _, err := r.WriteFile(t.Context(), name, 0o644, 0, 0, src); !errors.Is(err, broken) {
+				t.Errorf("%d bytes to %s: %v", size, name, err)
+			}
+			if got := show(t, dir); got != "old -rw------- 3 6f6c64 <nil>\n" {
+				t.Errorf("%d bytes to %s left\n%s", size, name, got)
+			}
+		}
+	}
+	if n, err := r.WriteFile(t.Context(), "/old", 0o644, 0, 0, bytes.NewReader(big)); err != nil || n != 1<<20 {
+		t.Errorf("%d, %v", n, err)
+	}
+	if got := show(t, dir); got != "old -rw-r--r-- 1048576 7878787878787878 <nil>\n" {
+		t.Errorf("the whole left\n%s", got)
 	}
 }
 

@@ -35,7 +35,7 @@ func ParseOwner(s string) (*Owner, error) {
 type Count struct{ Files, Bytes int64 }
 
 // Unpack makes what a tar holds below an existing directory. Files that are
-// there are replaced in their content; directories are merged. It stops at the
+// there are replaced, see [Root.WriteFile]; directories are merged. It stops at the
 // first error, and what was made until then stays.
 func (r Root) Unpack(ctx context.Context, dir string, owner *Owner, src io.Reader) (Count, error) {
 	var c Count
@@ -130,24 +130,4 @@ func (r Root) symlink(ctx context.Context, req control.FileRequest, target strin
 		return err
 	}
 	return nil
-}
-
-func (r Root) write(ctx context.Context, req control.FileRequest, content io.Reader) (int64, error) {
-	f, err := r.Create(ctx, req.Path, req.Mode, req.UID, req.GID)
-	if err != nil {
-		return 0, err
-	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{f}, reader{ctx, content}, make([]byte, bufferSize))
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return n, classify(err, req.Path)
-	}
-	return n, nil
-}
-
-// WriteFile makes or replaces one regular file.
-func (r Root) WriteFile(ctx context.Context, name string, mode uint32, uid, gid int, content io.Reader) (int64, error) {
-	return r.write(ctx, control.FileRequest{Path: name, Mode: mode & 0o7777, UID: uid, GID: gid}, content)
 }

@@ -439,6 +439,8 @@ const (
 	FileMkdir    = "mkdir"    // Path, Mode, UID, GID
 	FileSymlink  = "symlink"  // Path, Target, UID, GID
 	FileReadlink = "readlink" // Path → Entry.Target
+	FileRename   = "rename"   // Path, a file; Target, the path it gets, in the place of the file there
+	FileRemove   = "remove"   // Path, no directory; a link itself
 )
 
 // FileRequest is one file operation.
