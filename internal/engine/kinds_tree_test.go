@@ -111,6 +111,21 @@ os.kill(mine, 9)
 `,
 		},
 		{
+			name: "many orphans of one session",
+			setup: `
+o = subprocess.run(['setsid', 'bash', '-c', 'for i in {1..100}; do sleep 1000 >/dev/null & echo $!; done'], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+many = [int(p) for p in o.stdout.split()]; same(len(many), 100)
+until(lambda: all(stat(p)['parent'] == 1 for p in many)); leader = stat(many[0])['session']
+`,
+			peek:  `for p in many: s = stat(p); same((s['parent'], s['session'], s['group']), (1, leader, leader))`,
+			check: `os.killpg(leader, 9); until(lambda: not any(os.path.exists('/proc/%d' % p) for p in many))`,
+			spoil: `
+for p in many[::2]:
+    try: os.kill(p, 9)
+    except OSError: pass
+`,
+		},
+		{
 			name: "groups of dead leaders",
 			setup: `
 def first():

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -19,13 +20,26 @@ import (
 const allNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// Descriptors that the roots of a lineage find at first.
+// Descriptors that the roots of a lineage find at first, and behind them those of
+// the process that passes: the socket that brings the roots' own, the namespace to
+// come back to, and the roots' sockets.
 const (
 	fdInit = iota
 	fdCgroup
 	fdTime
+	fdFeeder
+	fdOwn
 	fdSockets
 )
+
+// atOnce is how many roots get their sockets in one message; descriptors of a stub
+// are below [tracee.ControlFD].
+const atOnce = 64
+
+// MaxRoots is how many processes one lineage may have that nobody in it clones:
+// what the batch of the passing process has room for. Only a session without a
+// leader, all of whose processes PID 1 has adopted, has more than one.
+const MaxRoots = 450
 
 // Spawned are the roots of a tree's lineages: clones of their zygotes inside an
 // incarnation, that wait to be taken up by a restore.
@@ -121,10 +135,20 @@ func (s *Spawned) spawn(l *Lineage, r *lineRoots, passing int32) error {
 			return fmt.Errorf("socketpair: %w", err)
 		}
 	}
+	feeder, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socketpair: %w", err)
+	}
+	defer closeFDs(feeder[:])
+	for group := range slices.Chunk(theirs, atOnce) {
+		if err := unix.Sendmsg(feeder[0], []byte{0}, unix.UnixRights(group...), nil, unix.MSG_NOSIGNAL); err != nil {
+			return fmt.Errorf("send the sockets of session %d: %w", l.Key, err)
+		}
+	}
 	if s.target.Realtime && sched.Realtime(z.Server().PID(), true) == 0 {
 		defer sched.Set(z.Server().PID(), sched.Attr{Policy: sched.Other})
 	}
-	return z.Server().Do(spawnBatch(l, r.processes, passing), append([]int{s.target.PIDFD, s.target.Cgroup, s.target.Time}, theirs...)...)
+	return z.Server().Do(spawnBatch(l, r.processes, passing), s.target.PIDFD, s.target.Cgroup, s.target.Time, feeder[1])
 }
 
 // meet takes the roots of a lineage into the incarnation.
@@ -154,8 +178,7 @@ func closeFDs(fds []int) {
 func spawnBatch(l *Lineage, roots []*image.Process, passing int32) *tracee.Batch {
 	b := tracee.NewBatch()
 	b.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0) // what a batch that failed has left
-	b.ReceiveFDs(fdSockets + len(roots))
-	// The descriptor of the namespace to come back to is above those.
+	b.ReceiveFDs(fdOwn)
 	own := b.Call(unix.SYS_OPEN, "/proc/self/ns/pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	b.Call(unix.SYS_SETNS, fdInit, unix.CLONE_NEWPID)
 	pass, _ := b.Fork(tracee.CloneArgs{
@@ -166,12 +189,16 @@ func spawnBatch(l *Lineage, roots []*image.Process, passing int32) *tracee.Batch
 		if l.Orphans {
 			i.Call(unix.SYS_SETSID)
 		}
-		for k, p := range roots {
-			i.Fork(tracee.CloneArgs{ExitSignal: uint64(unix.SIGCHLD), SetTID: []int32{int32(p.PID)}}, tracee.EndPark, func(c *tracee.Batch) {
-				c.Call(unix.SYS_DUP3, fdSockets+k, tracee.ControlFD, unix.O_CLOEXEC)
-				c.Call(unix.SYS_CLOSE_RANGE, fdSockets, tracee.ControlFD-1, 0)
-				c.Call(unix.SYS_WRITE, tracee.ControlFD, c.PutWords(1), 8)
-			})
+		for group := range slices.Chunk(roots, atOnce) {
+			i.ReceiveFDsFrom(fdFeeder, len(group))
+			for k, p := range group {
+				i.Fork(tracee.CloneArgs{ExitSignal: uint64(unix.SIGCHLD), SetTID: []int32{int32(p.PID)}}, tracee.EndPark, func(c *tracee.Batch) {
+					c.Call(unix.SYS_DUP3, fdSockets+k, tracee.ControlFD, unix.O_CLOEXEC)
+					c.Call(unix.SYS_CLOSE_RANGE, fdFeeder, tracee.ControlFD-1, 0)
+					c.Call(unix.SYS_WRITE, tracee.ControlFD, c.PutWords(1), 8)
+				})
+			}
+			i.Call(unix.SYS_CLOSE_RANGE, fdSockets, tracee.ControlFD-1, 0)
 		}
 	})
 	b.Call(unix.SYS_WAIT4, pass, nil, unix.WALL, nil)
@@ -207,7 +234,7 @@ func (r *restore) meetRoot(l *Lineage, p *image.Process, socket int) error {
 	b := tracee.NewBatch()
 	b.Call(unix.SYS_SETNS, fdTime, unix.CLONE_NEWTIME)
 	b.Call(unix.SYS_SETNS, fdInit, allNamespaces)
-	b.Call(unix.SYS_CLOSE_RANGE, 0, fdSockets-1, 0)
+	b.Call(unix.SYS_CLOSE_RANGE, 0, fdFeeder-1, 0)
 	b.Call(unix.SYS_SETGROUPS, 0, nil)
 	b.Call(unix.SYS_SETRESGID, 0, 0, 0)
 	b.Call(unix.SYS_SETRESUID, 0, 0, 0)

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childRoom is how many operations a forked child may have.
+// childRoom is how many operations a forked child may have. One that forks nobody
+// takes only as much room as it has operations.
 const childRoom = 512
 
 // End is what a forked child does after its operations, or when one of them
@@ -64,10 +65,14 @@ func (b *Batch) Fork(a CloneArgs, end End, f func(child *Batch)) (Ref, *Batch) {
 	}
 	b.kids.next += childRoom * opSize
 	if b.kids.next > b.area.ChildEnd {
-		b.fail(fmt.Errorf("batch forks more than %d children", (b.area.ChildEnd-b.area.Child)/(childRoom*opSize)))
+		b.fail(fmt.Errorf("batch forks %d children, for which it has no room", len(b.kids.all)+1))
 	}
 	b.kids.all = append(b.kids.all, c)
+	reserved := b.kids.next
 	f(c)
+	if b.kids.next == reserved { // it forks nobody: the room that it did not need is the next one's
+		b.kids.next = c.base + uint64(len(c.ops))*opSize
+	}
 	return b.add(flagFork, unix.SYS_CLONE3, []any{
 		b.PutCloneArgs(a), cloneArgsSize, nil, nil,
 		c.base, uint64(len(c.ops)) | uint64(end)<<32,
