@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,6 +58,9 @@ func (b *box) mayComeBackAt() []string {
 
 // errLost says that nothing is left of a sandbox, as may be.
 var errLost = fmt.Errorf("lost, as nothing of it was reported durable")
+
+// errNoProgram says that a sandbox is there without the program.
+var errNoProgram = errors.New("no session of the program runs")
 
 // catchUp finds out what has become of a sandbox in disasters that it has not
 // seen yet, and whether that may be.
@@ -116,7 +120,11 @@ func (b *box) lookAround(ctx context.Context, since []disaster) error {
 		}
 	}
 	b.kept = slices.DeleteFunc(b.kept, func(k kept) bool { return !there[k.id] })
-	if err := b.rejoin(ctx); err != nil {
+	if err := b.rejoin(ctx); errors.Is(err, errNoProgram) && slices.Contains(expected, "") && !b.origin.durable {
+		// A stop has hibernated it before its program was started, and nothing
+		// later was reported durable.
+		return errLost
+	} else if err != nil {
 		return err
 	}
 	said, err := b.verify(ctx)
@@ -171,7 +179,7 @@ func (b *box) rejoin(ctx context.Context) error {
 			}
 		}
 		if err == nil && session == "" {
-			err = fmt.Errorf("no session of the program runs among %d; ended: %s", len(all), strings.Join(ended, ", "))
+			err = fmt.Errorf("%w among %d; ended: %s", errNoProgram, len(all), strings.Join(ended, ", "))
 		}
 		return err
 	})
