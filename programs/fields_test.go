@@ -32,7 +32,7 @@ func TestFields(t *testing.T) {
 	try("create", err)
 	t.Cleanup(func() { try("remove", sb.Remove(context.WithoutCancel(ctx), true)) })
 	try("install", install(ctx, t, sb, p))
-	d, err := start(ctx, sb, client.Command{Argv: p.argv, Dir: dir})
+	_, err = start(ctx, sb, client.Command{Argv: p.argv, Dir: dir})
 	try("start", err)
 
 	look := func(sb *client.Sandbox) view.View {
@@ -78,7 +78,8 @@ func TestFields(t *testing.T) {
 	_, err = sb.Resume(ctx)
 	try("resume", err)
 	compare(sb, view.Disk)
-	if d, err = join(ctx, sb); err == nil {
+	d, err := join(ctx, sb)
+	if err == nil {
 		err = d.keeps()
 	}
 	try("in the end", err)
