@@ -44,7 +44,7 @@ test-programs: test-deps build
 # Servers with clients at work, 10,000 checkpoints of each at 50 a second.
 test-often: test-deps build
 	SANDTREE_TEST_ROOTFS=$$(scripts/programs-rootfs) CGO_ENABLED=0 \
-		go test -timeout 60m -v -run TestCheckpointsOften ./programs -args -packages -often 10000
+		go test -timeout 9h -v -run TestCheckpointsOften ./programs -args -packages -often 10000
 
 # Any command through a checkpoint, rollbacks and forks: what becomes different, or
 # what is refused. TRYFLAGS='-template web -ready "test -e /run/up" -check ./whole'.
