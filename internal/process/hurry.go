@@ -40,9 +40,10 @@ func (r *restore) lower(n *newProcess) {
 	}
 }
 
-// raiseAll raises all that are there.
+// raiseAll raises all that are there but those that are to be zombies, which nobody
+// lowers again.
 func (r *restore) raiseAll() error {
-	return r.eachMade(func(n *newProcess) error {
+	return r.each(func(n *newProcess) error {
 		r.raise(n)
 		return nil
 	})
