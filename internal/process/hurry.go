@@ -13,7 +13,7 @@ const initialSlack = 50_000
 
 // raise gives the threads of a process real-time priority while they run for
 // us: on a busy processor each of some forty turns would wait for others'
-// slices. A huge tree, that takes long, does not keep everything else waiting.
+// slices. In a huge tree, that takes long, those that come late do without.
 // What they clone meanwhile would inherit 0 for its default timer slack
 // (real-time threads have none since Linux 6.13), so they are lowered before.
 // Where the kernel refuses, the turns only take longer.
