@@ -24,7 +24,7 @@ type CheckpointInfo struct {
 	FileBytes  int64            `json:"file_bytes"`
 	Processes  int64            `json:"processes"`
 	Threads    int64            `json:"threads"`
-	StageNS    map[string]int64 `json:"stage_ns,omitempty"` // what the frozen time went to
+	StageNS    map[string]int64 `json:"stage_ns,omitempty"` // what its time went to, the frozen time and before and after it
 	// Memory is where its memory is.
 	Memory Memory `json:"memory,omitempty"`
 	// Durable says whether it outlives the daemon, DurableReason why it could

@@ -1,9 +1,11 @@
 package programs_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -42,25 +44,15 @@ type rounds struct {
 	took, floorTook time.Duration
 	checkpoints     int
 	frozen          []time.Duration
+	stages          map[string]time.Duration // what checkpoints took until they were answered
 }
 
 func stress(t *testing.T, c *client.Client, p program) {
 	ctx, cancel := context.WithTimeout(t.Context(), within+time.Duration(*often)*time.Second) // on a machine that can do one a second
 	defer cancel()
-	try := func(what string, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatalf("%s: %v %s", what, err, client.HintOf(err))
-		}
-	}
-	sb, err := c.CreateSandbox(ctx, client.SandboxConfig{Template: "test"})
-	try("create", err)
-	t.Cleanup(func() { try("remove", sb.Remove(context.WithoutCancel(ctx), true)) })
-	try("install", install(ctx, t, sb, p))
-	d, err := start(ctx, sb, client.Command{Argv: p.argv, Dir: dir})
-	try("start", err)
+	try, sb, d := launch(ctx, t, c, p)
 	try("mark", d.mark("kept"))
-	var r rounds
+	r := rounds{stages: map[string]time.Duration{}}
 	for r.checkpoints < *often {
 		try(fmt.Sprintf("after %d checkpoints", r.checkpoints), r.round(ctx, sb, d))
 		try(fmt.Sprintf("after %d checkpoints", r.checkpoints), d.keeps("kept"))
@@ -85,6 +77,9 @@ func (r *rounds) round(ctx context.Context, sb *client.Sandbox, d *driver) error
 		}
 		r.checkpoints++
 		r.frozen = append(r.frozen, time.Duration(k.FrozenNS))
+		for stage, ns := range k.StageNS {
+			r.stages[stage] += time.Duration(ns)
+		}
 		if last = append(last, k.ID); len(last) > 2 {
 			if err := sb.RemoveCheckpoint(ctx, last[0]); err != nil {
 				return err
@@ -120,9 +115,13 @@ func (r *rounds) String() string {
 	slices.Sort(r.frozen)
 	rate := func(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }
 	with, without := rate(r.steps, r.took), rate(r.floor, r.floorTook)
-	return fmt.Sprintf("%d checkpoints, %.1f a second; frozen %.2f ms, 99 of 100 below %.2f, at most %.2f; %.0f steps a second with them, %.0f without: a loss of %.0f %%",
+	stages := ""
+	for _, stage := range slices.SortedFunc(maps.Keys(r.stages), func(a, b string) int { return cmp.Compare(r.stages[b], r.stages[a]) }) {
+		stages += fmt.Sprintf(" %s %.2f", stage, ms(r.stages[stage].Nanoseconds())/float64(r.checkpoints))
+	}
+	return fmt.Sprintf("%d checkpoints, %.1f a second; frozen %.2f ms, 99 of 100 below %.2f, at most %.2f; %.0f steps a second with them, %.0f without: a loss of %.0f %%; in ms:%s",
 		r.checkpoints, rate(r.checkpoints, r.took), ms(r.frozen[len(r.frozen)/2].Nanoseconds()), ms(r.frozen[len(r.frozen)*99/100].Nanoseconds()),
-		ms(r.frozen[len(r.frozen)-1].Nanoseconds()), with, without, 100*(1-with/without))
+		ms(r.frozen[len(r.frozen)-1].Nanoseconds()), with, without, 100*(1-with/without), stages)
 }
 
 // steps asks how much the load has done so far.

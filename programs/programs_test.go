@@ -78,18 +78,7 @@ func TestPrograms(t *testing.T) {
 func prove(t *testing.T, c *client.Client, p program) {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	try := func(what string, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatalf("%s: %v %s", what, err, client.HintOf(err))
-		}
-	}
-	sb, err := c.CreateSandbox(ctx, client.SandboxConfig{Template: "test"})
-	try("create", err)
-	t.Cleanup(func() { try("remove", sb.Remove(context.WithoutCancel(ctx), true)) })
-	try("install", install(ctx, t, sb, p))
-	d, err := start(ctx, sb, client.Command{Argv: p.argv, Dir: dir})
-	try("start", err)
+	try, sb, d := launch(ctx, t, c, p)
 	outside := func(sb *client.Sandbox) {
 		t.Helper()
 		if len(p.after) > 0 {
@@ -151,6 +140,24 @@ func prove(t *testing.T, c *client.Client, p program) {
 		ms(first.FrozenNS), ms(second.FrozenNS), first.Processes, first.Threads,
 		float64(first.DirtyBytes)/1e6, float64(second.DirtyBytes)/1e6,
 		ms(took.Nanoseconds())/float64(*rollbacks), ms(sum(result.ElapsedNS))/float64(*forks))
+}
+
+// launch starts a program's driver in a sandbox of its own, which is removed at the test's
+// end. What fails in try ends the test.
+func launch(ctx context.Context, t *testing.T, c *client.Client, p program) (try func(what string, err error), sb *client.Sandbox, d *driver) {
+	try = func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v %s", what, err, client.HintOf(err))
+		}
+	}
+	sb, err := c.CreateSandbox(ctx, client.SandboxConfig{Template: "test"})
+	try("create", err)
+	t.Cleanup(func() { try("remove", sb.Remove(context.WithoutCancel(ctx), true)) })
+	try("install", install(ctx, t, sb, p))
+	d, err = start(ctx, sb, client.Command{Argv: p.argv, Dir: dir})
+	try("start", err)
+	return try, sb, d
 }
 
 // lastMark lists what the sandbox keeps after n rollbacks beside "first".

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync"
+	"time"
 
 	"github.com/sandtree/sandtree/internal/process/memory"
 )
@@ -11,11 +12,17 @@ import (
 type arenas struct {
 	mu   sync.Mutex
 	free []*memory.Arena
+	cool *time.Timer // gives back those beyond warmArenas, once they have not been used for a while
 }
 
 // warmArenas is how many are kept, 32 MiB each: as many checkpoints as usually
-// run beside each other on a small machine.
-const warmArenas = 2
+// run beside each other on a small machine. As many as one body's checkpoints that
+// follow one another quickly use are kept for coolAfter.
+const (
+	warmArenas = 2
+	hotArenas  = mostUnfinished + 1
+	coolAfter  = 2 * time.Second
+)
 
 func (a *arenas) take() (*memory.Arena, error) {
 	a.mu.Lock()
@@ -33,18 +40,36 @@ func (a *arenas) give(x *memory.Arena) {
 	x.Reset()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.free) < warmArenas {
-		a.free = append(a.free, x)
+	if len(a.free) >= hotArenas {
+		x.Close()
 		return
 	}
-	x.Close()
+	a.free = append(a.free, x)
+	if len(a.free) <= warmArenas {
+		return
+	}
+	if a.cool == nil {
+		a.cool = time.AfterFunc(coolAfter, func() { a.trim(warmArenas) })
+	} else {
+		a.cool.Reset(coolAfter)
+	}
+}
+
+// trim gives back what is beyond the first so many.
+func (a *arenas) trim(to int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(a.free) > to {
+		a.free[len(a.free)-1].Close()
+		a.free = a.free[:len(a.free)-1]
+	}
 }
 
 func (a *arenas) close() {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, x := range a.free {
-		x.Close()
+	if a.cool != nil {
+		a.cool.Stop()
 	}
-	a.free = nil
+	a.mu.Unlock()
+	a.trim(0)
 }

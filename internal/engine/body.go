@@ -34,6 +34,8 @@ type body struct {
 	// since is the checkpoint that the next capture is a difference to; empty:
 	// none. Guarded by the box's lock.
 	since string
+	// snapped is when its files were last snapshot. Guarded by the box's lock.
+	snapped time.Time
 	// finishing orders the checkpoints whose zygotes are being made. They may be
 	// made while the body's thread does something else, but not after its end.
 	finishing *finishing

@@ -12,22 +12,37 @@ import (
 // run builds what is wished.
 func (s *standbys) run() {
 	defer close(s.done)
-	for range s.wake {
-		time.Sleep(settleTime)
-		for s.step() {
+	var later <-chan time.Time // when something may be begun that may not be yet
+	for {
+		select {
+		case _, open := <-s.wake:
+			if !open {
+				return
+			}
+			time.Sleep(settleTime)
+		case <-later:
+		}
+		later = nil
+		built, at := s.step()
+		for built {
+			built, at = s.step()
+		}
+		if !at.IsZero() {
+			later = time.After(time.Until(at))
 		}
 	}
 }
 
-// next is the wish that is short of a body and was used last. mu is held.
-func (s *standbys) next() *wish {
+// next is the wish that is short of a body and was used last, of those that may be
+// fulfilled at a time; zero: of all. mu is held.
+func (s *standbys) next(now time.Time) *wish {
 	total := 0
 	for _, w := range s.wishes {
 		total += len(w.ready)
 	}
 	for i := len(s.wishes) - 1; i >= 0; i-- {
 		w := s.wishes[i]
-		if w.failed || len(w.ready) >= w.count() {
+		if w.failed || len(w.ready) >= w.count() || !now.IsZero() && now.Before(w.after) {
 			continue
 		}
 		// For one more an older one has to go.
@@ -39,13 +54,23 @@ func (s *standbys) next() *wish {
 	return nil
 }
 
-// step builds one body.
-func (s *standbys) step() bool {
+// step builds one body, if one may be built now. If not, but later, it says when.
+func (s *standbys) step() (built bool, later time.Time) {
 	s.mu.Lock()
-	w := s.next()
-	if w == nil || s.waiting > 0 || s.closed {
+	if s.waiting > 0 || s.closed { // whoever waits wakes us
 		s.mu.Unlock()
-		return false
+		return false, time.Time{}
+	}
+	now := time.Now()
+	w := s.next(now)
+	if w == nil {
+		for _, w := range s.wishes {
+			if w.after.After(now) && (later.IsZero() || w.after.Before(later)) {
+				later = w.after
+			}
+		}
+		s.mu.Unlock()
+		return false, later
 	}
 	x := &standby{wish: w, built: make(chan struct{})}
 	s.building = x
@@ -72,7 +97,7 @@ func (s *standbys) step() bool {
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		s.engine.log.Debug("no standby", "sandbox", w.box.id, "checkpoint", w.checkpoint, "error", err)
 	}
-	return true
+	return true, time.Time{}
 }
 
 // prebuild makes the body of a standby.

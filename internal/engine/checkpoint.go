@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/sandtree/sandtree/internal/failpoint"
@@ -56,6 +57,7 @@ func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (con
 // begin does what a checkpoint does up to the resume, and puts it into the tree.
 // The rest is under way when it returns. It lists the items if that is asked.
 func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, []control.Item, error) {
+	steps := newStages()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o, err := b.live()
@@ -66,7 +68,8 @@ func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, []cont
 		return nil, nil, err
 	}
 	o.finishing.slots <- struct{}{} // given back when it is finished
-	c, f, err := e.checkpoint(b, o, r.Checkpoint, false)
+	steps.done("turn")
+	c, f, err := e.checkpoint(b, o, r.Checkpoint, false, steps)
 	if err != nil {
 		<-o.finishing.slots
 		e.tend(b, o)
@@ -148,20 +151,44 @@ func (s *stages) done(name string) {
 	s.last = now
 }
 
+// copy is where the measurement stands.
+func (s *stages) copy() stages { return stages{s.last, maps.Clone(s.ns)} }
+
+// again goes back to where it stood, since what was done since came to nothing and is to be
+// done again.
+func (s *stages) again(stood stages) {
+	*s = stood.copy()
+	s.done("tries")
+}
+
+// writeBack has the file system write what is dirty, all that it would else write
+// in the stop. Soon after another checkpoint, which has committed all, that is data of
+// this body alone: another commit would cost more than it spares.
+func (o *body) writeBack(soon bool) error {
+	if soon {
+		return o.family.store.Flush(o.upper)
+	}
+	return o.family.store.Presync()
+}
+
+// soonAfter is how long after another checkpoint one spares what is done before a stop to
+// make it shorter, where that had nothing to do the last time.
+const soonAfter = time.Second
+
 // checkpoint stops the tree, captures it and lets it go on. It returns what a
 // node of the tree owns, without its zygotes, and what is left to do. With stay,
 // the tree does not go on unless something fails. The caller holds b.mu.
-func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoint, _ *unfinished, err error) {
+func (e *Engine) checkpoint(b *box, o *body, id string, stay bool, steps *stages) (_ *checkpoint, _ *unfinished, err error) {
 	if err := o.follow(); err != nil {
 		return nil, nil, err
 	}
-	st := e.family.store
-	if err := errors.Join(failPresync.Hit(), st.Presync()); err != nil {
+	st, soon := e.family.store, time.Since(o.snapped) < soonAfter
+	if err := errors.Join(failPresync.Hit(), o.writeBack(soon)); err != nil {
 		return nil, nil, err
 	}
 	st.Hold()
 	defer st.Release()
-	steps := newStages()
+	steps.done("presync")
 	c := newCheckpoint(e.family, b, id)
 	f := &unfinished{body: o, checkpoint: c, steps: steps, since: o.since}
 	if f.arena, err = e.family.arenas.take(); err != nil {
@@ -170,21 +197,23 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoin
 	f.arena.Limit(machineMemory().forCapture())
 	err = o.thread.do(func() (err error) {
 		f.epoch = o.finishing.epoch(o.live)
-		o.live.Prepare()
-		if err := o.live.CopyAhead(f.arena); err != nil {
+		o.live.Prepare(soon)
+		if err := o.live.CopyAhead(f.arena, soon); err != nil {
 			return err
 		}
 		// A group with a limit on processor time may need a budget for it.
 		if revoke, err := o.inc.Cgroup().AllowRealtime(cgroup.RealtimeBudget); err == nil {
 			defer func() { _ = revoke() }()
 		}
+		steps.done("prepare")
+		begun := steps.copy()
 		for try := 0; ; try++ {
 			f.capture, err = e.attempt(b, o, c, f.arena, steps, stay, try < hasty)
 			if try == len(pauses) || !fault.Passes(err) {
 				return err
 			}
 			time.Sleep(pauses[try]) // the processes go on meanwhile
-			clear(steps.ns)
+			steps.again(begun)
 		}
 	})
 	if err == nil {
@@ -198,7 +227,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool) (_ *checkpoin
 	}
 	f.capture.Join()
 	c.tree = f.capture.Tree
-	c.report.Sandbox, c.report.Created = b.id, c.created
+	c.report.Sandbox, c.report.Created, c.report.StageNS = b.id, c.created, maps.Clone(steps.ns)
 	for _, d := range f.capture.Deltas {
 		c.report.DirtyBytes += d.Bytes()
 	}
@@ -246,7 +275,7 @@ const hasty = 4
 // nothing resumes that was captured.
 func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, steps *stages, stay, hasty bool) (_ *process.Capture, err error) {
 	begin := time.Now()
-	steps.last = begin
+	steps.done("boost")
 	if err := o.live.Stop(); err != nil {
 		return nil, err
 	}
@@ -293,6 +322,7 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	var e2 error
 	if snapshot != nil {
 		e2 = snapshot()
+		o.snapped = time.Now()
 	}
 	steps.done("snapshot")
 	if err != nil && snapshot != nil && e2 == nil { // the files of nothing
@@ -307,7 +337,8 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	return capture, nil
 }
 
-// CheckpointRemove takes a checkpoint out of its tree.
+// CheckpointRemove takes a checkpoint out of its tree. What it takes in memory
+// and in the pool is freed behind that.
 func (e *Engine) CheckpointRemove(ctx context.Context, r control.CheckpointRef) error {
 	b, err := e.box(r.Sandbox)
 	if err != nil {
@@ -317,7 +348,7 @@ func (e *Engine) CheckpointRemove(ctx context.Context, r control.CheckpointRef) 
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer e.background(release)
 	e.keeper.drop(func(x *keeping) bool { return x.checkpoint == n.Data && !e.origins.held(n.ID) })
 	// The durable form goes first: what is left of it after a crash belongs to a
 	// checkpoint that the tree still has.
@@ -327,7 +358,8 @@ func (e *Engine) CheckpointRemove(ctx context.Context, r control.CheckpointRef) 
 	if err := b.tree.Remove(n.ID); err != nil {
 		return err
 	}
-	e.standbys.drop(b, n.ID)
+	gone, _ := e.standbys.unwish(b, n.ID)
+	e.background(func() { e.standbys.abandon(gone) })
 	return nil
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
@@ -23,6 +24,24 @@ func (e *Engine) Unload(sandbox string) (n int) {
 		}
 	}
 	return n
+}
+
+// Took is what happens when a checkpoint was taken at some time. It returns how long
+// after that its standby may be built.
+func (e *Engine) Took(sandbox, checkpoint string, at time.Time) (after time.Duration) {
+	b, err := e.box(sandbox)
+	if err != nil {
+		return -1
+	}
+	e.standbys.took(b, checkpoint, b.tree.Parent(checkpoint), at)
+	e.standbys.mu.Lock()
+	defer e.standbys.mu.Unlock()
+	for _, w := range e.standbys.wishes {
+		if w.is(b, checkpoint) && !w.after.IsZero() {
+			return w.after.Sub(at)
+		}
+	}
+	return 0
 }
 
 // MostGenerations is how far forks of forks of zygotes go.

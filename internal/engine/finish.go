@@ -121,7 +121,7 @@ func (e *Engine) finish(b *box, u *unfinished) {
 	if err == nil {
 		c.ready(u.steps)
 		if b.tree.At() == c.id {
-			e.standbys.moved(b, c.id, b.tree.Parent(c.id))
+			e.standbys.took(b, c.id, b.tree.Parent(c.id), time.Now())
 		}
 		if u.keep {
 			_, _ = e.keep(b, c) // it is there, unless it was removed already

@@ -16,23 +16,35 @@ func (h *host) checkpointAsync(box string) control.Checkpoint {
 }
 
 // Checkpoints that are not waited for are as good as others, however close they
-// come behind each other.
+// come behind each other: memory of which little or much was written, shared memory and
+// files are as they were at each.
 func TestCheckpointsInTheBackground(t *testing.T) {
 	h := newHost(t)
 	box := h.create()
 	p := h.exec(box, false, "python3", "-c", interpreter)
 	p.until("= ready")
-	p.ask("heap = bytearray(8 << 20)", "= ")
+	p.ask("import mmap, os; heap, shared, file = bytearray(24 << 20), mmap.mmap(-1, 1 << 20), open('/root/f', 'w+b', 0)", "= ")
 	var all []string
 	for i := range 12 {
 		p.ask(fmt.Sprintf("x = %d", i), "= ")
-		p.ask(fmt.Sprintf("heap[:] = bytes([%d]) * len(heap)", i), "= ")
-		all = append(all, h.checkpointAsync(box).ID)
+		p.ask(fmt.Sprintf("heap[:len(heap) >> %d] = bytes([x]) * (len(heap) >> %d)", i%4, i%4), "= ")
+		p.ask("shared[x << 12:x + 2 << 12] = bytes([x]) * 8192; n = file.write(bytes([x]) * 10000)", "= ")
+		c := h.checkpointAsync(box)
+		if c.StageNS["stop"] <= 0 || c.StageNS["capture"] <= 0 || c.StageNS["resume"] <= 0 {
+			t.Errorf("checkpoint %d took %v", i, c.StageNS)
+		}
+		all = append(all, c.ID)
 	}
 	for _, i := range []int{11, 0, 5, 10, 1} {
 		h.rollbackInPlace(box, all[i], p)
-		if got := p.ask("x, heap.count(x) == len(heap)", "= "); got != fmt.Sprintf("(%d, True)", i) {
+		if got := p.ask("x, heap[0], heap[-1], heap[(len(heap) >> x % 4) - 1] == x", "= "); got != fmt.Sprintf("(%d, %d, %d, True)", i, i, i/4*4) {
 			t.Errorf("checkpoint %d has %s", i, got)
+		}
+		if got := p.ask("[shared[k << 12] == min(k, x) for k in range(x + 2)].count(False), shared[x + 2 << 12]", "= "); got != "(0, 0)" {
+			t.Errorf("shared memory of checkpoint %d: %s", i, got)
+		}
+		if got := p.ask("os.pread(file.fileno(), 1 << 20, 0) == b''.join(bytes([k]) * 10000 for k in range(x + 1))", "= "); got != "True" {
+			t.Errorf("the file of checkpoint %d: %s", i, got)
 		}
 	}
 	tree, err := h.engine.Tree(background, control.SandboxRequest{Sandbox: box})

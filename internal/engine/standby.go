@@ -24,7 +24,8 @@ type standbys struct {
 
 	mu       sync.Mutex
 	closed   bool
-	wishes   []*wish // in the order of their last use, the latest last
+	wishes   []*wish            // in the order of their last use, the latest last
+	taken    map[*box]time.Time // when the last checkpoint of a sandbox that was not used since
 	building *standby
 	waiting  int        // clients that make bodies themselves
 	changed  *sync.Cond // of building and wishes
@@ -43,10 +44,11 @@ const MostStandbys = 64
 // wish is how many bodies of a checkpoint are to stand ready.
 type wish struct {
 	box        *box
-	checkpoint string // id
-	near       bool   // the sandbox stands at it, or at a child of it
-	named      int    // as many were asked for
-	failed     bool   // not tried again until it is wished again
+	checkpoint string    // id
+	near       bool      // the sandbox stands at it, or at a child of it
+	named      int       // as many were asked for
+	failed     bool      // not tried again until it is wished again
+	after      time.Time // it is not begun before
 	ready      []*reborn
 }
 
@@ -68,7 +70,7 @@ type standby struct {
 }
 
 func newStandbys(e *Engine, most int) *standbys {
-	s := &standbys{engine: e, most: most, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &standbys{engine: e, most: most, taken: map[*box]time.Time{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.changed = sync.NewCond(&s.mu)
 	go s.run()
 	return s
@@ -76,7 +78,30 @@ func newStandbys(e *Engine, most int) *standbys {
 
 // moved says that a sandbox stands at another checkpoint now. What stands ready
 // for others goes, unless it was asked for by name.
-func (s *standbys) moved(b *box, at, parent string) {
+func (s *standbys) moved(b *box, at, parent string) { s.move(b, at, parent, time.Time{}) }
+
+// took says that a checkpoint was taken, which a sandbox stands at. Of those that
+// follow one another quickly none gets a body: nobody goes back to them before the
+// next is there.
+func (s *standbys) took(b *box, at, parent string, now time.Time) {
+	var after time.Time
+	s.mu.Lock()
+	if last, ok := s.taken[b]; ok && now.Sub(last) < quickly {
+		after = now.Add(2 * now.Sub(last))
+	}
+	if !s.closed {
+		s.taken[b] = now
+	}
+	s.mu.Unlock()
+	s.move(b, at, parent, after)
+}
+
+// quickly is how long after one another checkpoints come at most that get no bodies
+// before there was a pause of twice that.
+const quickly = 200 * time.Millisecond
+
+// move makes two checkpoints those that bodies stand ready for, but not before a time.
+func (s *standbys) move(b *box, at, parent string, after time.Time) {
 	s.mu.Lock()
 	if s.closed || s.most == 0 {
 		s.mu.Unlock()
@@ -89,7 +114,8 @@ func (s *standbys) moved(b *box, at, parent string) {
 	}
 	for _, id := range []string{parent, at} {
 		if id != "" {
-			s.use(b, id).near = true
+			w := s.use(b, id)
+			w.near, w.after = true, after
 		}
 	}
 	gone := s.prune()
@@ -108,7 +134,8 @@ func (s *standbys) name(b *box, checkpoint string, n int) error {
 		s.mu.Unlock()
 		return nil
 	}
-	s.use(b, checkpoint).named = n
+	w := s.use(b, checkpoint)
+	w.named, w.after = n, time.Time{}
 	gone := s.prune()
 	s.poke()
 	s.mu.Unlock()
@@ -190,6 +217,7 @@ func (s *standbys) engage() (release func()) {
 // being built is waited for, since that is faster than to begin anew.
 func (s *standbys) take(b *box, checkpoint string) *reborn {
 	s.mu.Lock()
+	delete(s.taken, b)
 	if x := s.building; x != nil && x.wish.is(b, checkpoint) && len(x.wish.ready) == 0 {
 		s.mu.Unlock()
 		x.pace.waited()
@@ -218,22 +246,32 @@ func (s *standbys) take(b *box, checkpoint string) *reborn {
 // drop gives up the standbys of a sandbox; of one checkpoint, if it is named.
 // It returns when they are gone.
 func (s *standbys) drop(b *box, checkpoint string) {
+	gone, building := s.unwish(b, checkpoint)
+	if building != nil {
+		<-building.built
+	}
+	s.abandon(gone)
+}
+
+// unwish takes the wishes of a sandbox back, or those for one checkpoint. What
+// stands ready for them is the caller's to abandon; what is being built goes when it
+// is.
+func (s *standbys) unwish(b *box, checkpoint string) (gone []*reborn, building *standby) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, w := range s.wishes {
 		if w.box == b && (checkpoint == "" || w.checkpoint == checkpoint) {
 			w.near, w.named = false, 0
 		}
 	}
-	gone := s.prune()
-	building := s.building
-	if building != nil && !building.dropped {
+	if checkpoint == "" {
+		delete(s.taken, b)
+	}
+	gone = s.prune()
+	if building = s.building; building != nil && !building.dropped {
 		building = nil
 	}
-	s.mu.Unlock()
-	if building != nil {
-		<-building.built
-	}
-	s.abandon(gone)
+	return gone, building
 }
 
 // shed gives up half of what stands ready, of the checkpoints that were used
@@ -263,7 +301,7 @@ func (s *standbys) shed() (n int) {
 func (s *standbys) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.building != nil || s.next() != nil {
+	for s.building != nil || s.next(time.Time{}) != nil {
 		s.changed.Wait()
 	}
 }

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
@@ -87,6 +88,39 @@ func TestForkOfStandby(t *testing.T) {
 		t.Errorf("x became %s in the sandbox that was forked", got)
 	}
 	check(t, h.engine.Remove(background, control.SandboxRequest{Sandbox: box}))
+}
+
+// Checkpoints that follow one another quickly get no standbys until there is a pause,
+// unless the sandbox is rolled back between them.
+func TestStandbysOfQuickCheckpoints(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	p := h.exec(box, false, "python3", "-c", interpreter)
+	p.until("= ready")
+	c := h.checkpoint(box)
+	at := time.Now().Add(time.Hour) // the real ones are long ago
+	took := func(since, want time.Duration) {
+		t.Helper()
+		at = at.Add(since)
+		if got := h.engine.Took(box, c.ID, at); got != want {
+			t.Errorf("%v after the last one a standby is built after %v, not %v", since, got, want)
+		}
+	}
+	took(0, 0)
+	took(20*time.Millisecond, 40*time.Millisecond)
+	took(time.Second, 0)
+	took(50*time.Millisecond, 100*time.Millisecond)
+	h.rollbackInPlace(box, c.ID, p)
+	took(10*time.Millisecond, 0)
+
+	h.rollbackInPlace(box, c.ID, p)
+	at = time.Now()
+	took(0, 0)
+	took(time.Millisecond, 2*time.Millisecond)
+	h.engine.Wait()
+	if n := h.engine.Standbys(box, c.ID); n != 1 {
+		t.Errorf("%d standbys after the pause", n)
+	}
 }
 
 // Named checkpoints have as many standbys as were asked for, and others not.

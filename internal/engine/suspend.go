@@ -66,7 +66,7 @@ func (e *Engine) suspend(ctx context.Context, b *box, o *body, id string) (err e
 	}
 	o.finishing.all.Wait()
 	e.keeper.waitFor(b) // what it is a difference to comes first
-	c, u, err := e.checkpoint(b, o, id, true)
+	c, u, err := e.checkpoint(b, o, id, true, newStages())
 	if err != nil {
 		e.tend(b, o)
 		return err

@@ -52,20 +52,21 @@ type Stage struct {
 }
 
 // Prepare does before the stop what then takes no time in it. Processes that
-// are gone meanwhile do no harm.
-func (l *Live) Prepare() {
+// are gone meanwhile do no harm. Soon says that the last stop was just before: what
+// had not changed then is not looked at.
+func (l *Live) Prepare(soon bool) {
 	for _, p := range l.procs {
-		_ = p.memory.Prepare() // what failed here is done in the stop
+		_ = p.memory.Prepare(soon) // what failed here is done in the stop
 	}
 }
 
 // CopyAhead copies memory that was written since the last capture while the
 // processes still run, if there is much of it. The next capture must be given the
-// same arena.
-func (l *Live) CopyAhead(arena *memory.Arena) error {
+// same arena. Soon is as in [Live.Prepare].
+func (l *Live) CopyAhead(arena *memory.Arena, soon bool) error {
 	var copied uint64
 	for _, p := range l.procs {
-		n, err := p.memory.CopyAhead(arena)
+		n, err := p.memory.CopyAhead(arena, soon)
 		if copied += n; err != nil {
 			return err
 		}

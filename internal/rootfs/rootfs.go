@@ -104,6 +104,10 @@ type Store interface {
 	// only what was written since. It refuses with Exhausted when the store
 	// has no room left for a checkpoint, before anything was stopped.
 	Presync() error
+	// Flush does as much for one upper alone, where a snapshot was made just before:
+	// little has changed since then but its data. What it writes is not counted
+	// yet.
+	Flush(upper string) error
 	// Snapshot makes a snapshot of an upper that may be mounted. The caller
 	// has stopped the writers, if the instant matters.
 	Snapshot(upper, snapshot string) error

@@ -253,7 +253,10 @@ type Checkpoint struct {
 	FileBytes  int64 `protobuf:"varint,8,opt,name=file_bytes,json=fileBytes,proto3" json:"file_bytes,omitempty"`
 	Processes  int64 `protobuf:"varint,9,opt,name=processes,proto3" json:"processes,omitempty"`
 	Threads    int64 `protobuf:"varint,10,opt,name=threads,proto3" json:"threads,omitempty"`
-	// stage_ns says what the frozen time went to.
+	// stage_ns says what its time went to: "stop", "capture", "snapshot" and
+	// "resume" are the frozen time, the others came before or after. Those whose name
+	// begins with "capture " are parts of "capture". In the reply to an asynchronous
+	// one is what there was until then.
 	StageNs map[string]int64 `protobuf:"bytes,11,rep,name=stage_ns,json=stageNs,proto3" json:"stage_ns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Memory  CheckpointMemory `protobuf:"varint,20,opt,name=memory,proto3,enum=sandtree.v1.CheckpointMemory" json:"memory,omitempty"`
 	Durable Durability       `protobuf:"varint,21,opt,name=durable,proto3,enum=sandtree.v1.Durability" json:"durable,omitempty"`

@@ -7,6 +7,7 @@
 package btrfs
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -109,6 +110,18 @@ func (r *Request) Snapshot(src, dir int, name string, readonly bool) error {
 	}
 	err := ioctl(dir, iocSnapCreateV2, name, &r.args)
 	runtime.KeepAlive(r)
+	return err
+}
+
+// Flush writes the dirty data of the subvolume whose root src is, and no other's,
+// and waits for that, without a commit. No call does so, but a snapshot begins
+// with it, before it looks whether its name is taken (btrfs_mksnapshot in
+// fs/btrfs/ioctl.c): taken is such a name in the directory dir.
+func (r *Request) Flush(src, dir int, taken string) error {
+	err := r.Snapshot(src, dir, taken, true)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
 	return err
 }
 

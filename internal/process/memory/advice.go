@@ -13,8 +13,12 @@ import (
 // Prepare reads the advice on mappings, which /proc/PID/smaps alone tells, at
 // the price of ten readings of maps. Called before the stop, it spares the time
 // then, if no mapping changes meanwhile. It does nothing if none has changed
-// since it was read.
-func (t *Tracker) Prepare() error {
+// since it was read, and does not even look if soon says that the last stop was just
+// before, and none had changed then.
+func (t *Tracker) Prepare(soon bool) error {
+	if soon && t.steady > 1 {
+		return nil
+	}
 	n, err := t.readMaps()
 	if err != nil || n == 0 || bytes.Equal(t.text[:n], t.advised) {
 		return err

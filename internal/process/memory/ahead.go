@@ -8,8 +8,13 @@ import (
 )
 
 // leastAhead is how much must have been written, in bytes, to be worth copying
-// while the process runs: less is copied in the stop within a millisecond or two.
-const leastAhead = 4 << 20
+// while the process runs: less is copied in the stop within a millisecond or two. Where
+// checkpoints follow one another quickly it is more, since all that is copied ahead
+// is protected, and what is written again copied, twice.
+const (
+	leastAhead      = 4 << 20
+	leastAheadAgain = 16 << 20
+)
 
 // askDirty is askWritten without protecting anything.
 var askDirty = pagemap.Query{Mask: pagemap.Written, Return: pagemap.Present | pagemap.Swapped}
@@ -24,17 +29,24 @@ var askDirty = pagemap.Query{Mask: pagemap.Written, Return: pagemap.Present | pa
 // more are taken whole. Mappings that are new are left to the stop.
 //
 // The copies stay in the arena for the next Scan, whose delta has them after
-// [Delta.Join].
-func (t *Tracker) CopyAhead(a *Arena) (copied uint64, err error) {
+// [Delta.Join]. Soon says that the last scan was just before; then there is much only
+// where there was much.
+func (t *Tracker) CopyAhead(a *Arena, soon bool) (copied uint64, err error) {
 	if t.full || t.uffd < 0 {
 		return 0, nil
+	}
+	least := uint64(leastAhead)
+	if soon {
+		if least = leastAheadAgain; t.found < least/2 {
+			return 0, nil
+		}
 	}
 	// What is written while it copies is copied once more, as long as that gets
 	// less quickly.
 	last := ^uint64(0)
 	for range 3 {
 		found, dirty := t.dirty()
-		if dirty < leastAhead || dirty > last/2 || !a.Fits(int(dirty)) {
+		if dirty < least || dirty > last/2 || !a.Fits(int(dirty)) {
 			break
 		}
 		last = dirty

@@ -13,8 +13,9 @@ import (
 
 // Questions that the scan asks.
 var (
-	// Is all of the range registered? The mask matches no page.
-	askRegistered = pagemap.Query{Flags: pagemap.Check, Mask: pagemap.Swapped | pagemap.Huge | pagemap.ZeroPage | pagemap.Present}
+	// Is all of the range registered? What is matches nothing, so that no page is looked
+	// at.
+	askRegistered = pagemap.Query{Flags: pagemap.Check, Invert: pagemap.Allowed, Mask: pagemap.Allowed}
 	// What was written since the last time? Protect it again.
 	askWritten = pagemap.Query{Flags: pagemap.Protect | pagemap.Check, Mask: pagemap.Written, Return: pagemap.Present | pagemap.Swapped}
 	// Which pages are the process's own: present and not the file's.
@@ -36,8 +37,10 @@ func (t *Tracker) Scan(d *Delta) error {
 	for i := range t.vmas {
 		t.vmas[i].Fresh = false
 	}
+	t.found = 0
 	add := func(r pagemap.Region) {
 		run := Run{Start: r.Start, End: r.End}
+		t.found += r.End - r.Start
 		switch {
 		case r.Categories&pagemap.Guard != 0:
 			run.Guard = true
@@ -65,6 +68,9 @@ func (t *Tracker) Scan(d *Delta) error {
 				return err
 			}
 		}
+	}
+	for i := range t.ahead {
+		t.found += t.ahead[i].End - t.ahead[i].Start
 	}
 	d.ahead, t.ahead = t.ahead, nil
 	t.full = false

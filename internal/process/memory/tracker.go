@@ -28,6 +28,8 @@ type Tracker struct {
 	copies     spans  // the process's own pages in mappings of files, as of the last scan
 	full       bool   // the next scan takes everything
 	ahead      []Run  // what was copied since the last scan
+	found      uint64 // how many bytes the last scan found, with what was copied ahead
+	steady     int    // at how many stops the mappings were the same, one after another
 	advised    []byte // the text of maps that advice belongs to
 	advice     map[uint64]image.Advice
 	scratch    *Scratch
@@ -130,8 +132,10 @@ func (t *Tracker) Refresh() error {
 		}
 	}
 	if bytes.Equal(t.text[:n], t.last) {
+		t.steady++
 		return nil
 	}
+	t.steady = 0
 	vmas, err := ParseMaps(t.text[:n])
 	if err != nil {
 		return fmt.Errorf("process %d: %w", t.pid, err)

@@ -252,6 +252,31 @@ func (s *Store) Presync() error {
 	if err := btrfs.Sync(s.pool); err != nil {
 		return rootfs.Errorf("write the pool's dirty data: %w", err)
 	}
+	return s.roomy()
+}
+
+// Flush implements [rootfs.Store].
+func (s *Store) Flush(upper string) error {
+	if err := s.flush(upper); err != nil {
+		return rootfs.Errorf("write the dirty data of %s: %w", upper, err)
+	}
+	return s.roomy()
+}
+
+func (s *Store) flush(id string) error {
+	u, err := s.upper(id)
+	if err != nil {
+		return err
+	}
+	if err := u.lock(); err != nil {
+		return err
+	}
+	defer u.mu.Unlock()
+	return u.snap.Flush(u.fd, s.pool, id)
+}
+
+// roomy refuses if there is no room for a checkpoint.
+func (s *Store) roomy() error {
 	free, total, err := s.free()
 	if err != nil {
 		return rootfs.Errorf("look at the pool's room: %w", err)

@@ -85,6 +85,9 @@ func whenFull(t *testing.T, p *place, s *overlay.Store) {
 	if err := s.Presync(); !fault.Is(err, fault.Exhausted) || fault.HintOf(err) == "" {
 		t.Errorf("checkpoint in a full pool: %v, want it refused with a hint", err)
 	}
+	if err := s.Flush("sb.0"); !fault.Is(err, fault.Exhausted) {
+		t.Errorf("checkpoint in a full pool soon after another: %v, want it refused", err)
+	}
 	for i := range 20 { // one that comes through all the same must do no harm
 		if err := s.Snapshot("sb.0", fmt.Sprintf("cp-%d", i)); err != nil && !fault.Is(err, fault.Exhausted) {
 			t.Errorf("snapshot in a full pool: %v", err)

@@ -48,6 +48,7 @@ func lifecycle(e *env) {
 	e.must(e.s.Presync())
 	e.must(e.s.Snapshot("sb.0", "cp-1"))
 	e.write(r, "/etc/motd", "two")
+	e.must(e.s.Flush("sb.0"))
 	e.must(e.s.Snapshot("sb.0", "cp-2"))
 	e.write(r, "/etc/motd", "three")
 	back := e.clone("cp-1", "sb.1")
@@ -61,6 +62,9 @@ func lifecycle(e *env) {
 	e.must(e.s.Snapshot("sb.1", "cp-3"))
 	e.wantFile(e.clone("cp-3", "sb.3"), "/etc/motd", "one and a half")
 
+	if err := e.s.Flush("sb.9"); !fault.Is(err, fault.NotFound) {
+		e.t.Errorf("flush what does not exist: %v", err)
+	}
 	got, err := e.s.List()
 	e.must(err)
 	want := []rootfs.Entry{{ID: "cp-2", Snapshot: true}, {ID: "cp-3", Snapshot: true}, {ID: "sb.0"}, {ID: "sb.1"}, {ID: "sb.2"}, {ID: "sb.3"}}

@@ -320,7 +320,10 @@ type Checkpoint struct {
 	DurableBytes  int64      `json:"durable_bytes,omitempty"`
 	// Suspension: it was not asked for, but made for its sandbox to stand still.
 	Suspension bool `json:"suspension,omitempty"`
-	// StageNS says what the frozen time went to, by stage.
+	// StageNS says what its time went to, by stage: from "stop" to "resume" the
+	// frozen time, before that what was done ahead, and "zygotes" behind it. Those whose
+	// name begins with "capture " are parts of "capture". In the reply to an asynchronous one
+	// is what there was until then.
 	StageNS map[string]int64 `json:"stage_ns,omitempty"`
 	// Items are everything that it holds, in the reply to a request that asked
 	// for them alone.
