@@ -154,21 +154,60 @@ const (
 
 // close ends everything of the body but its files.
 func (o *body) close(ctx context.Context) error {
+	return o.end(ctx, (*sandbox.Incarnation).Close)
+}
+
+// closeBehind is close while somebody waits for what comes in the body's place.
+func (o *body) closeBehind(ctx context.Context) error {
+	return o.end(ctx, (*sandbox.Incarnation).CloseBehind)
+}
+
+// letGo makes processes that stand go on, and tells whether none is traced.
+func (o *body) letGo() (all bool, err error) {
+	all = true
+	if o.thread == nil {
+		return all, nil
+	}
+	err = o.thread.do(func() (err error) {
+		if o.live != nil {
+			all, err = o.live.LetGo()
+		}
+		return err
+	})
+	return all, err
+}
+
+// unfollow ends the following of the processes, with its thread.
+func (o *body) unfollow() error {
+	if o.thread == nil {
+		return nil
+	}
+	err := o.thread.do(func() error {
+		if o.live == nil {
+			return nil
+		}
+		return o.live.Close()
+	})
+	o.thread.close()
+	return err
+}
+
+func (o *body) end(ctx context.Context, closeIncarnation func(*sandbox.Incarnation, context.Context) error) error {
 	var errs []error
-	if o.thread != nil {
-		errs = append(errs, o.thread.do(func() error {
-			if o.live == nil {
-				return nil
-			}
-			return o.live.Close()
-		}))
-		o.thread.close()
+	// Write tracking ends after the processes, where they can end before it.
+	all, err := o.letGo()
+	errs = append(errs, err)
+	if !all {
+		errs = append(errs, o.unfollow())
 	}
 	switch {
 	case o.inc != nil:
-		errs = append(errs, o.inc.Close(ctx))
+		errs = append(errs, closeIncarnation(o.inc, ctx))
 	case o.blank != nil:
 		errs = append(errs, o.blank.Close(ctx))
+	}
+	if all {
+		errs = append(errs, o.unfollow())
 	}
 	o.finishing.all.Wait()
 	for _, fd := range []int{o.root, o.proc, o.time} {

@@ -108,7 +108,7 @@ func (e *Engine) retire(b *box, o *body) {
 	e.background(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), endTime)
 		defer cancel()
-		if err := o.close(ctx); err != nil {
+		if err := o.closeBehind(ctx); err != nil {
 			e.log.Error("end a body", "sandbox", b.id, "error", err)
 		}
 		if err := e.family.store.Remove(o.upper); err != nil {

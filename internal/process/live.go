@@ -128,12 +128,19 @@ func NewLive(cfg Config) (*Live, error) {
 	}, nil
 }
 
-// Close ends the following; a stopped tree goes on.
-func (l *Live) Close() error {
-	var err error
+// LetGo makes a stopped tree go on, and tells whether this OS thread traces nobody
+// any more: a process that has a tracer does not end before the tracer has seen it.
+func (l *Live) LetGo() (all bool, err error) {
 	if l.stopped {
 		err = l.Resume()
 	}
+	return len(l.strays) == 0 && len(l.vforks) == 0, err
+}
+
+// Close ends the following; a stopped tree goes on. While a memory is there it takes
+// milliseconds to end the tracking of its writes, afterwards none.
+func (l *Live) Close() error {
+	_, err := l.LetGo()
 	for _, p := range l.procs {
 		p.close()
 	}

@@ -33,6 +33,7 @@ type box struct {
 
 	origin     kept              // what it was forked from
 	suspension kept              // the last one
+	former     []kept            // earlier suspensions, and checkpoints that were to be removed: they may be there
 	at         string            // the checkpoint where it stands; empty: its origin
 	parents    map[string]string // by checkpoint, removed ones too
 	seen       int               // disasters
@@ -180,7 +181,7 @@ func (b *box) stand(ctx context.Context, hibernate bool) error {
 		return err
 	}
 	b.moved(sb.At)
-	b.suspension = kept{id: sb.At, said: said, durable: true}
+	b.suspend(kept{id: sb.At, said: said, durable: true})
 	after, err := b.verify(ctx)
 	if err == nil && after != said {
 		err = fmt.Errorf("after it stood still it says %q, and said %q", after, said)
@@ -257,6 +258,7 @@ func (b *box) fork(ctx context.Context, r *rand.Rand) (*box, error) {
 // forget removes a checkpoint.
 func (b *box) forget(ctx context.Context, i int) error {
 	id := b.kept[i].id
+	b.former = append(b.former, kept{id: id, said: b.kept[i].said})
 	b.kept = append(b.kept[:i], b.kept[i+1:]...)
 	return gone(through(ctx, func() error { return b.sb.RemoveCheckpoint(ctx, id) }))
 }

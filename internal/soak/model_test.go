@@ -29,7 +29,16 @@ func (b *box) moved(id string) {
 	b.at = id
 }
 
-// find is a checkpoint that the sandbox should have.
+// suspend notes the checkpoint of a suspension. The one before may be there still,
+// and above another checkpoint.
+func (b *box) suspend(k kept) {
+	if b.suspension.id != "" {
+		b.former = append(b.former, kept{id: b.suspension.id, said: b.suspension.said})
+	}
+	b.suspension = k
+}
+
+// find is a checkpoint that the sandbox should have, or may have.
 func (b *box) find(id string) *kept {
 	if id != "" && b.suspension.id == id {
 		return &b.suspension
@@ -37,6 +46,11 @@ func (b *box) find(id string) *kept {
 	for i := range b.kept {
 		if b.kept[i].id == id {
 			return &b.kept[i]
+		}
+	}
+	for i := range b.former {
+		if b.former[i].id == id {
+			return &b.former[i]
 		}
 	}
 	return nil
@@ -155,7 +169,7 @@ func (b *box) lookAround(ctx context.Context, since []disaster) error {
 	}
 	b.moved(tree.At)
 	if b.find(tree.At) == nil { // of a stop, or of an operation that was cut off
-		b.suspension = kept{id: tree.At}
+		b.suspend(kept{id: tree.At})
 	}
 	return nil
 }

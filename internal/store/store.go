@@ -142,6 +142,9 @@ type Sandboxes interface {
 	// UpdateSandbox replaces the record with the same id; its template and
 	// creation stay what they were.
 	UpdateSandbox(ctx context.Context, s Sandbox) error
+	// UpdateBody is UpdateSandbox, and UpdateSession for sessions of it, in one
+	// transaction. A session that is not there is passed over.
+	UpdateBody(ctx context.Context, s Sandbox, sessions []Session) error
 	// RemoveSandbox removes it with its sessions and checkpoints.
 	RemoveSandbox(ctx context.Context, id string) error
 }

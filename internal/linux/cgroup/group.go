@@ -26,7 +26,8 @@ type Group struct {
 	dirFD   int        // v2 directory, O_PATH
 	threads int        // cgroup.threads, read-only
 	fence   fence      // cgroup.freeze and cgroup.events
-	mu      sync.Mutex // guards limits
+	oom     int        // what tells OOM kills, read-only; -1: nothing does
+	mu      sync.Mutex // guards limits, and descriptors that may be used while the group is closed
 	limits  Limits     // as last set
 }
 
@@ -52,7 +53,7 @@ func (p *Parent) NewGroup(id string, limits Limits) (_ *Group, err error) {
 	if err := p.layout.supports(limits); err != nil {
 		return nil, err
 	}
-	g := &Group{id: id, parent: p, layout: p.layout, dirFD: -1, threads: -1, fence: fence{freeze: -1, events: -1}}
+	g := &Group{id: id, parent: p, layout: p.layout, dirFD: -1, threads: -1, oom: -1, fence: fence{freeze: -1, events: -1}}
 	g.unified = filepath.Join(p.Path(), id)
 	if err := os.Mkdir(g.unified, 0o755); errors.Is(err, fs.ErrExist) {
 		return nil, fault.New(fault.Exists, "cgroup %s exists", g.unified)
@@ -82,6 +83,9 @@ func (p *Parent) NewGroup(id string, limits Limits) (_ *Group, err error) {
 		return nil, fault.New(fault.Internal, "open cgroup %s: %w", g.unified, err)
 	}
 	if err = g.fence.open(g.dirFD); err != nil {
+		return nil, fault.New(fault.Internal, "open cgroup %s: %w", g.unified, err)
+	}
+	if err := g.openOOM(); err != nil {
 		return nil, fault.New(fault.Internal, "open cgroup %s: %w", g.unified, err)
 	}
 	if err := g.setLimits(Limits{}, limits); err != nil {
@@ -159,11 +163,13 @@ func (g *Group) dirOf(c Controller) (string, Version) {
 // Close closes the group's descriptors. The directories stay; remove them
 // with [Group.Remove] before.
 func (g *Group) Close() {
-	for _, fd := range []int{g.dirFD, g.threads} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, fd := range []int{g.dirFD, g.threads, g.oom} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
 	}
-	g.dirFD, g.threads = -1, -1
+	g.dirFD, g.threads, g.oom = -1, -1, -1
 	g.fence.close()
 }

@@ -79,24 +79,37 @@ func count(dir, file string) (int64, error) {
 // oomKills reads how many processes the kernel killed for memory. The v1
 // count is in memory.oom_control since 4.13.
 func (g *Group) oomKills() (kills uint64, err error) {
-	dir, version := g.dirOf(Memory)
-	if version == 0 {
-		return 0, nil
+	var buf [1024]byte
+	g.mu.Lock()
+	fd := g.oom
+	n := 0
+	if fd >= 0 {
+		n, err = unix.Pread(fd, buf[:], 0)
 	}
-	file := "memory.events"
-	if version == 1 {
-		file = "memory.oom_control"
-	}
-	b, err := os.ReadFile(filepath.Join(dir, file))
+	g.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
-	parseKeyed(string(b), func(k string, v uint64) {
+	parseKeyed(string(buf[:n]), func(k string, v uint64) {
 		if k == "oom_kill" {
 			kills = v
 		}
 	})
 	return kills, nil
+}
+
+// openOOM opens what tells the OOM kills: every command that is started asks.
+func (g *Group) openOOM() (err error) {
+	dir, version := g.dirOf(Memory)
+	if version == 0 {
+		return nil
+	}
+	file := "memory.events"
+	if version == 1 {
+		file = "memory.oom_control"
+	}
+	g.oom, err = unix.Open(filepath.Join(dir, file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return err
 }
 
 // parsePressure reads avg10 of the "some" line.

@@ -324,11 +324,14 @@ func (b *sandbox) change(change func(*store.Sandbox)) {
 	b.broadcast()
 }
 
-// save writes a record as it is here to the store.
-func (s *Sandboxes) save(ctx context.Context, b *sandbox) error {
+// save writes the records of a sandbox and of sessions of it to the store, as they
+// are here.
+func (s *Sandboxes) save(ctx context.Context, b *sandbox, sessions []*session.Session) error {
 	b.recMu.Lock()
 	defer b.recMu.Unlock()
-	return s.store.UpdateSandbox(context.WithoutCancel(ctx), b.rec)
+	return session.SaveWith(sessions, func(recs []store.Session) error {
+		return s.store.UpdateBody(context.WithoutCancel(ctx), b.rec, recs)
+	})
 }
 
 // undo removes all of a sandbox that did not come to be: the supervisor may

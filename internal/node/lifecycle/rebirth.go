@@ -72,10 +72,7 @@ func (s *Sandboxes) reborn(ctx context.Context, b *sandbox, client *control.Clie
 		}
 	}
 	return func() error {
-		for _, se := range revived {
-			se.Save(ctx)
-		}
-		return s.save(ctx, b)
+		return s.save(ctx, b, revived)
 	}, errors.Join(errs...)
 }
 

@@ -288,6 +288,19 @@ func (s *Session) Save(ctx context.Context) {
 	s.save(ctx)
 }
 
+// SaveWith has the records of sessions written, in one go, while nothing in them
+// changes. They are sessions of one sandbox, each once, and one SaveWith of a
+// sandbox runs at a time.
+func SaveWith(sessions []*Session, write func([]store.Session) error) error {
+	recs := make([]store.Session, len(sessions))
+	for i, s := range sessions {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		recs[i] = s.rec
+	}
+	return write(recs)
+}
+
 // Suspend lets go of the streams of a command that is about to stand still: what
 // nobody has read yet stays where it is. [Session.Rebirth] or [Session.GoOn] gives the
 // session streams again.

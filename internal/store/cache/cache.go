@@ -125,20 +125,33 @@ func (s *Store) Sessions(ctx context.Context, sandbox string) ([]store.Session, 
 	return all, err
 }
 
+// UpdateBody implements [store.Sandboxes].
+func (s *Store) UpdateBody(ctx context.Context, b store.Sandbox, sessions []store.Session) error {
+	err := s.Store.UpdateBody(ctx, b, sessions)
+	return s.wrote(err, func() {
+		for _, r := range sessions {
+			s.see(r, err)
+		}
+	})
+}
+
 // UpdateSession implements [store.Sessions].
 func (s *Store) UpdateSession(ctx context.Context, r store.Session) error {
 	err := s.Store.UpdateSession(ctx, r)
-	return s.wrote(err, func() {
-		all := s.sessions[r.Sandbox]
-		i := slices.IndexFunc(all, func(k store.Session) bool { return k.ID == r.ID })
-		if err != nil || i < 0 || !all[i].Started.Equal(r.Started) { // their order may be another
-			delete(s.sessions, r.Sandbox)
-			return
-		}
-		all = slices.Clone(all) // somebody may be copying it
-		all[i] = asKept(all[i], r)
-		s.sessions[r.Sandbox] = all
-	})
+	return s.wrote(err, func() { s.see(r, err) })
+}
+
+// see takes note of an update of a session and of how that went. mu is held.
+func (s *Store) see(r store.Session, err error) {
+	all := s.sessions[r.Sandbox]
+	i := slices.IndexFunc(all, func(k store.Session) bool { return k.ID == r.ID })
+	if err != nil || i < 0 || !all[i].Started.Equal(r.Started) { // their order may be another
+		delete(s.sessions, r.Sandbox)
+		return
+	}
+	all = slices.Clone(all) // somebody may be copying it
+	all[i] = asKept(all[i], r)
+	s.sessions[r.Sandbox] = all
 }
 
 // asKept is what the store answers for a record after an update of it: an id,

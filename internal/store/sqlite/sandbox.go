@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -46,13 +48,41 @@ func (d *DB) Sandboxes(ctx context.Context) ([]store.Sandbox, error) {
 	return all(ctx, d, "sandboxes", scanSandbox, "SELECT "+sandboxColumns+" FROM sandboxes ORDER BY created, id")
 }
 
+const updateSandbox = `UPDATE sandboxes SET name = ?, hostname = ?, env = ?, resources = ?, state = ?, lost_reason = ?,
+	generation = ?, at = ?, forked_from = ?, start_session = ?, reason = ? WHERE id = ?`
+
 // UpdateSandbox implements [store.Sandboxes].
 func (d *DB) UpdateSandbox(ctx context.Context, s store.Sandbox) error {
-	return d.exec(ctx, fmt.Sprintf("sandbox %q", s.ID),
-		`UPDATE sandboxes SET name = ?, hostname = ?, env = ?, resources = ?, state = ?, lost_reason = ?, generation = ?,
-		at = ?, forked_from = ?, start_session = ?, reason = ? WHERE id = ?`,
+	return execUpdateSandbox(ctx, d.updateSandbox, s)
+}
+
+func execUpdateSandbox(ctx context.Context, update *sql.Stmt, s store.Sandbox) error {
+	r, err := update.ExecContext(ctx,
 		orNull(s.Name), s.Hostname, asJSON(&s.Env), asJSON(&s.Resources), s.State, s.LostReason, int64(s.Generation), //nolint:gosec // a count
 		s.At, s.ForkedFrom, s.StartSession, s.Reason, s.ID)
+	return changed(r, err, fmt.Sprintf("sandbox %q", s.ID))
+}
+
+// UpdateBody implements [store.Sandboxes].
+func (d *DB) UpdateBody(ctx context.Context, s store.Sandbox, sessions []store.Session) (err error) {
+	tx, err := d.db.BeginTx(ctx, nil)
+	if err != nil {
+		return classify(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, tx.Rollback())
+		}
+	}()
+	if err := execUpdateSandbox(ctx, tx.StmtContext(ctx, d.updateSandbox), s); err != nil {
+		return err
+	}
+	for _, x := range sessions {
+		if err := execUpdateSession(ctx, tx.StmtContext(ctx, d.updateSession), x); err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	return classify(tx.Commit())
 }
 
 // RemoveSandbox implements [store.Sandboxes].

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -48,7 +49,11 @@ const updateSession = `UPDATE sessions SET pid = ?, started = ?, deadline = ?, g
 
 // UpdateSession implements [store.Sessions].
 func (d *DB) UpdateSession(ctx context.Context, s store.Session) error {
-	r, err := d.updateSession.ExecContext(ctx,
+	return execUpdateSession(ctx, d.updateSession, s)
+}
+
+func execUpdateSession(ctx context.Context, update *sql.Stmt, s store.Session) error {
+	r, err := update.ExecContext(ctx,
 		s.PID, nanos(s.Started), nanos(s.Deadline), int64(s.Generation), s.Ended, nanos(s.EndedAt), s.ExitCode, //nolint:gosec // a count
 		s.Reason, asJSON(&s.Marks), s.ID)
 	return changed(r, err, fmt.Sprintf("session %q", s.ID))

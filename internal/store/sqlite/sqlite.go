@@ -30,7 +30,7 @@ var migrations embed.FS
 type DB struct {
 	db *sql.DB
 	// What each command costs is prepared once.
-	addSession, updateSession *sql.Stmt
+	addSession, updateSession, updateSandbox *sql.Stmt
 }
 
 var _ store.Store = (*DB)(nil)
@@ -67,6 +67,9 @@ func (d *DB) prepare(ctx context.Context) (err error) {
 		return classify(err)
 	}
 	if d.updateSession, err = d.db.PrepareContext(ctx, updateSession); err != nil {
+		return classify(err)
+	}
+	if d.updateSandbox, err = d.db.PrepareContext(ctx, updateSandbox); err != nil {
 		return classify(err)
 	}
 	return nil

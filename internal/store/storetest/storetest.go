@@ -143,6 +143,21 @@ func sessions(t *testing.T, s store.Store) {
 	kind(t, fault.NotFound, err)
 	kind(t, fault.NotFound, s.UpdateSession(ctx, one))
 
+	// A body: the sandbox's record and its sessions' at once, or nothing.
+	box, err := s.Sandbox(ctx, "sb-2")
+	must(t, err)
+	box.Generation, box.At = 9, "cp-9"
+	two.Generation, two.PID = 9, 99
+	gone := two
+	gone.ID = "se-9"
+	must(t, s.UpdateBody(ctx, box, []store.Session{gone, two}))
+	equal(t, box)(s.Sandbox(ctx, "sb-2"))
+	equal(t, []store.Session{two})(s.Sessions(ctx, "sb-2"))
+	elsewhere, other := box, two
+	elsewhere.ID, other.PID = "sb-9", 100
+	kind(t, fault.NotFound, s.UpdateBody(ctx, elsewhere, []store.Session{other}))
+	equal(t, []store.Session{two})(s.Sessions(ctx, "sb-2"))
+
 	must(t, s.RemoveSandbox(ctx, "sb-2"))
 	equal(t, []store.Session(nil))(s.Sessions(ctx, ""))
 }
