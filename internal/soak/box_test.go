@@ -40,7 +40,18 @@ type box struct {
 	unsure     bool              // where it stands
 	leaving    bool              // it was to be removed
 	removed    bool
+	past       past
 }
+
+// past is what happened to a box last, for the message of a failure.
+type past []string
+
+func (p *past) note(format string, args ...any) {
+	*p = append(*p, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	*p = (*p)[max(len(*p)-60, 0):]
+}
+
+func (p past) String() string { return strings.Join(p, "\n") }
 
 var names atomic.Int64
 
@@ -108,6 +119,7 @@ func (b *box) verify(ctx context.Context) (string, error) {
 	if err == nil {
 		b.last = said
 	}
+	b.past.note("  says %q: %v", said, err)
 	return said, err
 }
 
@@ -142,6 +154,7 @@ func (b *box) checkpoint(ctx context.Context, durable bool) error {
 			}
 		}
 		if err == nil {
+			b.past.note("  checkpoint %s", id)
 			kept.id = id
 			b.kept = append(b.kept, kept)
 			b.moved(id)
@@ -180,6 +193,7 @@ func (b *box) stand(ctx context.Context, hibernate bool) error {
 	if err != nil {
 		return err
 	}
+	b.past.note("  suspension %s", sb.At)
 	b.moved(sb.At)
 	b.suspend(kept{id: sb.At, said: said, durable: true})
 	after, err := b.verify(ctx)
@@ -204,6 +218,7 @@ func (b *box) named(ctx context.Context, called string) (id string, err error) {
 // there. Twice is as good as once.
 func (b *box) rollback(ctx context.Context, r *rand.Rand) error {
 	k := &b.kept[r.IntN(len(b.kept))]
+	b.past.note("  rollback to %+v", *k)
 	err := through(ctx, func() error {
 		_, err := b.sb.Rollback(ctx, k.id)
 		return err
@@ -258,6 +273,7 @@ func (b *box) fork(ctx context.Context, r *rand.Rand) (*box, error) {
 // forget removes a checkpoint.
 func (b *box) forget(ctx context.Context, i int) error {
 	id := b.kept[i].id
+	b.past.note("  forget %s", id)
 	b.former = append(b.former, kept{id: id, said: b.kept[i].said})
 	b.kept = append(b.kept[:i], b.kept[i+1:]...)
 	return gone(through(ctx, func() error { return b.sb.RemoveCheckpoint(ctx, id) }))

@@ -146,11 +146,12 @@ func (b *box) lookAround(ctx context.Context, since []disaster) error {
 		return err
 	}
 	_, _ = fmt.Sscanf(said, "whole %d", &b.steps)
+	b.past.note("  after %v at %s, expected at %v", since, tree.At, expected)
 	at := b.find(tree.At)
 	if tree.At == "" {
 		at = &b.origin
 	}
-	if at != nil && at.said == "" {
+	if at != nil && at.said == "" && !b.unsure { // else what was under way may have changed it since
 		at.said = said
 	}
 	switch gentle := !slices.ContainsFunc(since, func(d disaster) bool { return d != stopped }); {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -155,12 +156,12 @@ func (w *worker) work(ctx context.Context) error {
 		}
 		i := w.r.IntN(len(w.boxes))
 		if err := w.ready(ctx, i); err != nil {
-			return fmt.Errorf("operation %d, of %s: %w", n, w.boxes[i].sb.ID, err)
+			return fmt.Errorf("operation %d, of %s: %w\n%s", n, w.boxes[i].sb.ID, err, w.boxes[i].past)
 		}
 		b := w.boxes[i]
 		what, err := w.struckOrDone(ctx, b)
 		if err != nil {
-			return fmt.Errorf("operation %d, %s of %s after %d steps: %w", n, what, b.sb.ID, b.steps, err)
+			return fmt.Errorf("operation %d, %s of %s after %d steps: %w\n%s", n, what, b.sb.ID, b.steps, err, b.past)
 		}
 		w.mu.Lock()
 		w.did[what]++
@@ -227,11 +228,12 @@ func (w *worker) ready(ctx context.Context, i int) error {
 // disaster interrupts may be done or not, and the program's state is looked at
 // later.
 func (w *worker) struckOrDone(ctx context.Context, b *box) (string, error) {
-	n, had := b.seen, map[string]bool{}
-	for _, k := range b.kept {
-		had[k.id] = true
+	n, had := b.seen, map[string]string{} // what it said at each checkpoint
+	for _, k := range append(slices.Clone(b.kept), b.suspension) {
+		had[k.id] = k.said
 	}
 	what, err := w.operation(ctx, b)
+	b.past.note("%s, at %s: %v", what, b.at, err)
 	if err == nil && what != "remove" {
 		_, err = b.verify(ctx)
 	}
@@ -239,14 +241,11 @@ func (w *worker) struckOrDone(ctx context.Context, b *box) (string, error) {
 		return what, err
 	}
 	b.unsure = true
-	for i := range b.kept { // what was taken may be of the program as it came back
-		if k := &b.kept[i]; !had[k.id] {
-			k.said = ""
-		}
+	// What was taken, or asked after a restore, may be of the program as it came back.
+	for i := range b.kept {
+		b.kept[i].said = had[b.kept[i].id]
 	}
-	if b.suspension.id != "" && !had[b.suspension.id] {
-		b.suspension.said = ""
-	}
+	b.suspension.said = had[b.suspension.id]
 	if what != "remove" || err == nil {
 		return what, nil
 	}
