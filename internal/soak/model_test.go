@@ -104,21 +104,28 @@ func (b *box) catchUp(ctx context.Context) error {
 
 func (b *box) lookAround(ctx context.Context, since []disaster) error {
 	before := b.last
-	// Whatever needs the body brings it back.
-	err := through(ctx, func() error { _, err := b.sb.Stats(ctx); return err })
+	// A command brings it back, if it stands still.
+	err := through(ctx, func() error {
+		_, err := b.sb.Run(ctx, client.Command{Argv: []string{"true"}}, client.Stdio{})
+		return err
+	})
 	if b.leaving && client.KindOf(err) == client.NotFound {
 		return errLost
 	}
 	expected := b.mayComeBackAt()
-	if client.KindOf(err) == client.Lost {
-		may := slices.Contains(expected, "") && !b.origin.durable
-		if may || b.unsure {
-			return errLost
-		}
-		return fmt.Errorf("it is lost, and may be at %v: %w", expected, err)
-	}
 	if err != nil {
-		return err
+		return b.orLost(err, expected)
+	}
+	if err := b.rejoin(ctx); errors.Is(err, errNoProgram) && slices.Contains(expected, "") && !b.origin.durable {
+		// A stop has hibernated it before its program was started, and nothing
+		// later was reported durable.
+		return errLost
+	} else if err != nil {
+		return b.orLost(err, expected)
+	}
+	said, err := b.verify(ctx)
+	if err != nil {
+		return b.orLost(err, expected)
 	}
 	var tree client.Tree
 	if err := through(ctx, func() (err error) { tree, err = b.sb.Tree(ctx); return err }); err != nil {
@@ -134,17 +141,6 @@ func (b *box) lookAround(ctx context.Context, since []disaster) error {
 		}
 	}
 	b.kept = slices.DeleteFunc(b.kept, func(k kept) bool { return !there[k.id] })
-	if err := b.rejoin(ctx); errors.Is(err, errNoProgram) && slices.Contains(expected, "") && !b.origin.durable {
-		// A stop has hibernated it before its program was started, and nothing
-		// later was reported durable.
-		return errLost
-	} else if err != nil {
-		return err
-	}
-	said, err := b.verify(ctx)
-	if err != nil {
-		return err
-	}
 	_, _ = fmt.Sscanf(said, "whole %d", &b.steps)
 	b.past.note("  after %v at %s, expected at %v", since, tree.At, expected)
 	at := b.find(tree.At)
@@ -173,6 +169,17 @@ func (b *box) lookAround(ctx context.Context, since []disaster) error {
 		b.suspend(kept{id: tree.At})
 	}
 	return nil
+}
+
+// orLost is errLost for an error that says so, if that may be.
+func (b *box) orLost(err error, expected []string) error {
+	switch {
+	case client.KindOf(err) != client.Lost:
+		return err
+	case slices.Contains(expected, "") && !b.origin.durable || b.unsure:
+		return errLost
+	}
+	return fmt.Errorf("it is lost, and may be at %v: %w", expected, err)
 }
 
 // rejoin attaches to the program again, by its session.

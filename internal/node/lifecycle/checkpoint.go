@@ -273,16 +273,31 @@ func (s *Sandboxes) treeOf(ctx context.Context, b *sandbox) (Tree, error) {
 	return Tree{rec, r}, nil
 }
 
-// treeOnDisk is the tree of a sandbox that no supervisor knows at the moment.
+// treeOnDisk is the tree of a sandbox that no supervisor knows at the moment. It stands
+// where it will come back: at the nearest checkpoint above that is durable.
 func (s *Sandboxes) treeOnDisk(ctx context.Context, rec store.Sandbox) (Tree, error) {
-	t := Tree{rec, control.TreeReply{Sandbox: rec.ID, At: rec.At, Checkpoints: []control.Checkpoint{}}}
+	t := Tree{rec, control.TreeReply{Sandbox: rec.ID, Checkpoints: []control.Checkpoint{}}}
 	all, err := s.store.Checkpoints(ctx, rec.ID)
+	parents, durable := map[string]string{}, map[string]bool{}
 	for _, c := range all {
-		if c.Info.Durable == control.DurableYes {
-			c.Info.Name, c.Info.Memory = c.Name, control.MemoryNone
+		parents[c.ID], durable[c.ID] = c.Info.Parent, c.Info.Durable == control.DurableYes
+	}
+	nearest := func(id string) string {
+		for range all {
+			if durable[id] {
+				return id
+			}
+			id = parents[id]
+		}
+		return ""
+	}
+	for _, c := range all {
+		if durable[c.ID] {
+			c.Info.Name, c.Info.Memory, c.Info.Parent = c.Name, control.MemoryNone, nearest(c.Info.Parent)
 			t.Checkpoints = append(t.Checkpoints, c.Info)
 		}
 	}
+	t.At = nearest(rec.At)
 	return t, err
 }
 
