@@ -187,7 +187,7 @@ func boot(t testing.TB, change ...func(*sandbox.Spec)) *sandbox.Incarnation {
 
 func end(t testing.TB, i *sandbox.Incarnation) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the kernel takes seconds where many namespaces end at once
 	defer cancel()
 	if err := i.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
