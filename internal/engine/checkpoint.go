@@ -213,6 +213,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool, steps *stages
 				return err
 			}
 			time.Sleep(pauses[try]) // the processes go on meanwhile
+			e.family.unaccepted.prepare()
 			steps.again(begun)
 		}
 	})
@@ -299,6 +300,7 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 	var snapshot func() error // waits for it, if it was begun
 	env := b.sessions.env(o.root)
 	env.Hasty = hasty
+	env.Unaccepted = e.family.unaccepted.ask
 	env.PathOf = func(typ int32, handle []byte) (string, error) { return e.family.store.PathOf(o.upper, typ, handle) }
 	capture, err := o.live.Capture(env, arena, func() {
 		snapshot = e.family.crew.Beside(func() error {

@@ -32,10 +32,12 @@ type family struct {
 	arenas  arenas
 	keeper  *keeper
 	evictor *evictor
+
+	unaccepted unaccepted
 }
 
 func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
-	f := &family{log: log, idBase: cfg.IDBase}
+	f := &family{log: log, idBase: cfg.IDBase, unaccepted: unaccepted{log: log}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close())
@@ -87,6 +89,7 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 func (f *family) close() error {
 	f.arenas.close()
 	f.crew.Close()
+	f.unaccepted.close()
 	if f.blanks != nil {
 		f.blanks.close()
 	}

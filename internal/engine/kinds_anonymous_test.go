@@ -87,6 +87,24 @@ while True:
 `,
 		},
 		{
+			name: "files of /proc of another process",
+			setup: `
+up, own = os.open('/proc/self/maps', os.O_RDONLY), os.open('/proc/self/fd', os.O_RDONLY | os.O_DIRECTORY); os.lseek(up, 10, 0)
+kid = os.fork()
+if not kid:
+    os.setgroups([]); os.setresgid(44, 44, 44); os.setresuid(33, 33, 33)
+    for _ in iter(signal.pause, 0): pass
+os.close(up); kids = os.open('/proc/%d/limits' % kid, os.O_RDONLY); state = os.open('/proc/%d/stat' % kid, os.O_RDONLY)
+until(lambda: status(kid, 'Uid').split()[0] == '33')
+`,
+			peek: `
+same([os.readlink('/proc/%d/fd/%d' % (kid, up)), os.readlink('/proc/self/fd/%d' % own)], ['/proc/%d/maps' % os.getpid(), '/proc/%d/fd' % os.getpid()])
+same(os.pread(kids, 9, 0), b'Limit    '); same(int(os.pread(state, 100, 0).split()[0]), kid)
+`,
+			check: `same(sorted(int(n) for n in os.listdir(own))[:3], [0, 1, 2]); os.kill(kid, 9); same(os.waitpid(kid, 0), (kid, 9))`,
+			spoil: `os.close(own); os.close(kids)`,
+		},
+		{
 			name: "pidfd",
 			setup: `
 kid = child(lambda: time.sleep(1000)); zombie = child(lambda: os._exit(3)); gone = child(lambda: os._exit(4))

@@ -9,6 +9,8 @@ func TestKindsOfSockets(t *testing.T) {
 			setup: `
 a, b = socket.socketpair()
 c, d = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+g, h = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) # which get names
+for s in (g, h): s.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1); s.send(b'named')
 def kid():
     b.close()
     while True:
@@ -26,6 +28,8 @@ cred = struct.unpack('3i', b.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 1
 			peek: `
 same(struct.unpack('3i', b.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)), cred); same(cred, (os.getpid(), 0, 0))
 same(d.recv(100, socket.MSG_PEEK), b'first'); same(c.recv(100, socket.MSG_PEEK), b'back')
+same([struct.unpack('3i', s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)) for s in (g, h)], [cred, cred]); same(g.getsockname(), h.getpeername())
+same([s.recv(100, socket.MSG_PEEK) for s in (g, h)], [b'named', b'named'])
 `,
 			check: `
 exchange(b'again'); same(d.recv(100), b'first')

@@ -57,12 +57,26 @@ func (r *restore) complete(n *newProcess) error {
 	}
 	r.pidfds = append(r.pidfds, pidfd) // others may fetch what it opens
 	err = r.files.Complete(func(in descriptor.Installation) error { return r.runInstallation(n, in) }, descriptor.Completion{
-		Table: n.image.Descriptors, PIDFD: pidfd, Terminal: n.image.Terminal, Control: n.control,
+		Table: n.image.Descriptors, PIDFD: pidfd, Terminal: n.image.Terminal, Control: n.control, PID: n.image.PID, Other: r.other,
 	})
 	if err != nil {
 		return fmt.Errorf("complete descriptors: %w", err)
 	}
 	return nil
+}
+
+// other gives a process by its number, for what it alone can do for another one.
+func (r *restore) other(pid int) (run func(b *tracee.Batch) error, pidfd int, ok bool) {
+	n := r.procs[pid]
+	if n == nil || n.image.State == image.Zombie {
+		return nil, -1, false
+	}
+	pidfd, err := unix.PidfdOpen(n.tracee.TID, 0)
+	if err != nil {
+		return nil, -1, false
+	}
+	r.pidfds = append(r.pidfds, pidfd)
+	return n.tracee.Run, pidfd, true
 }
 
 func (r *restore) runInstallation(n *newProcess, in descriptor.Installation) error {

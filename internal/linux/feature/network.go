@@ -33,6 +33,7 @@ var networkFeatures = []Feature{
 		Help:    "CONFIG_CHECKPOINT_RESTORE",
 		probe:   probeRepair,
 	},
+	unaccepted,
 }
 
 func probeDiag() error {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/acceptqueue"
 	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
 	"github.com/sandtree/sandtree/internal/linux/roottest"
@@ -100,6 +101,7 @@ type target struct {
 	out    [2]*os.File // outer ends of stdout and stderr
 	inodes [3]unix.Stat_t
 	pidfd  int
+	reads  *acceptqueue.Reader // what was not accepted, or nil
 }
 
 func (b *body) start(t testing.TB, argv ...string) *target {
@@ -163,7 +165,7 @@ func (p *target) end() {
 }
 
 func (p *target) env() Env {
-	return Env{Root: p.b.root, Session: func(dev, ino uint64) (Stream, bool) {
+	return Env{Root: p.b.root, Unaccepted: func() *acceptqueue.Reader { return p.reads }, Session: func(dev, ino uint64) (Stream, bool) {
 		for i, st := range p.inodes {
 			if st.Dev == dev && st.Ino == ino {
 				s := Stream{SessionID: "se-test", Number: i, Outer: -1}

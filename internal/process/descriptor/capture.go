@@ -32,6 +32,7 @@ type Capturer struct {
 	tcp     []sockdiag.Inet
 	queued  []int          // of those, connections that wait in a socket that was examined
 	ends    map[ends]int   // descriptions of connections
+	early   map[int]uint32 // clients that were not accepted and have sent, with what their other end receives next
 	sockets map[uint32]int // descriptions of sockets by inode
 	ids     *ids
 	scratch *events.Scratch // where unread events of inotify are made again, once there were any
@@ -101,7 +102,7 @@ func (c *Capturer) reset(in []Process, env Env) {
 	clear(c.objects)
 	clear(c.systems)
 	c.unix, c.names, c.ids = nil, nil, nil
-	c.tcp, c.queued, c.ends, c.sockets = nil, nil, nil, nil
+	c.tcp, c.queued, c.ends, c.early, c.sockets = nil, nil, nil, nil, nil
 }
 
 // Close gives back what is kept from one capture to the next.

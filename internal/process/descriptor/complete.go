@@ -16,6 +16,10 @@ type Completion struct {
 	PIDFD    int
 	Terminal int // index of its controlling terminal, or -1
 	Control  int // the number of its control socket, from [Opened.Install]
+	PID      int // inside
+	// Other gives another process of the tree, by its number inside: what runs a batch in
+	// it, and a pidfd, which the caller keeps.
+	Other func(pid int) (run func(b *tracee.Batch) error, pidfd int, ok bool)
 }
 
 // Complete has a process do what it does when all processes exist, have their
@@ -83,6 +87,13 @@ func (w *completion) late(d image.Descriptor, f *image.File) error {
 	if f.Kind == image.CtlTTY && !made && w.fd[d.File] < 0 && f.Terminal != w.Terminal {
 		// Nobody can open another session's terminal by that name.
 		fd, err := reopen(w.Slave(f.Terminal), f.Flags)
+		if err != nil {
+			return err
+		}
+		w.fd[d.File] = fd
+	}
+	if f.Kind == image.ProcFile && !made && w.fd[d.File] < 0 {
+		fd, err := openByOwner(w.Completion, f)
 		if err != nil {
 			return err
 		}

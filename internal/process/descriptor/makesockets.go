@@ -37,7 +37,7 @@ func (o *Opened) MakeSockets(makers []Maker) error {
 	if !slices.ContainsFunc(o.files, func(f *image.File) bool { return f.Socket != nil }) || len(makers) == 0 {
 		return nil
 	}
-	w := &workshop{Opened: o, have: map[int]*made{}, gone: map[int]int{}, lost: map[int]*made{}}
+	w := &workshop{Opened: o, have: map[int]*made{}, gone: map[int]int{}, lost: map[int]*made{}, closed: map[int]map[int]*made{}}
 	defer w.close()
 	for i := range makers {
 		w.workers = append(w.workers, &worker{Maker: &makers[i], shop: w})
@@ -61,11 +61,12 @@ type workshop struct {
 	workers []*worker
 	holders map[int]*worker // the first that will have a file
 	ids     *ids
-	have    map[int]*made   // sockets in their makers, by file
-	gone    map[int]int     // our descriptors of other ends that were closed, by file of the one that is left
-	lost    map[int]*made   // those of pairs
-	ports   map[uint16]bool // that some TCP socket has
-	temps   []int           // our descriptors of others that are not needed in the end
+	have    map[int]*made         // sockets in their makers, by file
+	gone    map[int]int           // our descriptors of other ends that were closed, by file of the one that is left
+	lost    map[int]*made         // those of pairs
+	closed  map[int]map[int]*made // clients that were closed and wait to be accepted, by file of who listens and their turn
+	ports   map[uint16]bool       // that some TCP socket has
+	temps   []int                 // our descriptors of others that are not needed in the end
 }
 
 // worker is a process that makes sockets.

@@ -1,6 +1,9 @@
 package descriptor
 
-import "github.com/sandtree/sandtree/internal/process/image"
+import (
+	"github.com/sandtree/sandtree/internal/linux/acceptqueue"
+	"github.com/sandtree/sandtree/internal/process/image"
+)
 
 // Process is one process to capture, all of whose threads are stopped and share
 // one table of descriptors. Zombies have none and are left out.
@@ -55,6 +58,9 @@ type Env struct {
 	// Hasty refuses, as being of the moment, what takes many milliseconds to capture and is likely to be gone
 	// soon: unread events of inotify.
 	Hasty bool
+	// Unaccepted gives what reads data of connections that nobody has accepted, nil
+	// if there is nothing (yet): they are refused then. It may be nil.
+	Unaccepted func() *acceptqueue.Reader
 	// MaxContent bounds the bytes of deleted files and in pipes that one
 	// capture saves; 0 is [DefaultMaxContent].
 	MaxContent int64

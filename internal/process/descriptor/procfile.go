@@ -2,10 +2,13 @@ package descriptor
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
 )
 
 // procFile are files and directories of /proc, /sys and the cgroup file
@@ -33,5 +36,48 @@ func (procFile) examine(c *Capturer, d *description) error {
 }
 
 func (procFile) late() bool { return true }
+
+// openByOwner has the process that a file of /proc is of open it, if that is another one than the
+// one that gets it: nobody else may open most of a process that is not dumpable, and none is
+// dumpable yet. It returns -1 if it is no such file.
+func openByOwner(c Completion, f *image.File) (fd int, err error) {
+	rest, ok := strings.CutPrefix(f.Path, "/proc/")
+	if !ok {
+		return -1, nil
+	}
+	number, _, _ := strings.Cut(rest, "/")
+	pid, err := strconv.Atoi(number)
+	if err != nil || pid == c.PID || c.Other == nil {
+		return -1, nil
+	}
+	run, pidfd, ok := c.Other(pid)
+	if !ok {
+		return -1, nil
+	}
+	b := tracee.NewBatch()
+	got := b.Call(unix.SYS_OPEN, f.Path, f.Flags&(reopenable|unix.O_NOFOLLOW)|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err := run(b); err != nil {
+		return -1, fmt.Errorf("have process %d open its %s: %w", pid, f.Path, err)
+	}
+	there := b.Value(got)
+	fd, err = unix.PidfdGetfd(pidfd, there, 0)
+	b = tracee.NewBatch()
+	b.Call(unix.SYS_CLOSE, there)
+	if e := run(b); err == nil {
+		err = e
+	}
+	if err == nil && f.Flags&unix.O_PATH == 0 {
+		if f.Flags&unix.O_ASYNC != 0 {
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFL, f.Flags&settable)
+		}
+		if f.Pos != 0 && err == nil {
+			_, err = unix.Seek(fd, f.Pos, unix.SEEK_SET)
+		}
+	}
+	if err != nil {
+		return fd, fmt.Errorf("open %s: %w", f.Path, err)
+	}
+	return fd, nil
+}
 
 func (procFile) open(*Opened, *image.File) (int, error) { return -1, errLate }

@@ -20,6 +20,9 @@ func (w *workshop) fillQueues() error {
 		if err := w.fillUnix(i, f.Socket); err != nil {
 			return fmt.Errorf("put unread data back into a socket: %w", err)
 		}
+		if err := w.fillEarly(i, f.Socket); err != nil {
+			return fmt.Errorf("put data back that came before a connection was accepted: %w", err)
+		}
 	}
 	return nil
 }

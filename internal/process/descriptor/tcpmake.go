@@ -258,12 +258,8 @@ func (e *tcpEnd) leave(other *tcpEnd) error {
 
 // goOn sends what has not been received, and tells if no more comes.
 func (e *tcpEnd) goOn() error {
-	for data := e.socket.TCP.Unsent; len(data) > 0; {
-		n, err := sendMessage(e.fd, data, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		if err != nil {
-			return fmt.Errorf("send %d bytes that were on their way: %w", len(data), err)
-		}
-		data = data[n:]
+	if err := sendAgain(e.fd, e.socket.TCP.Unsent); err != nil {
+		return err
 	}
 	if sentFIN(e.socket.State) {
 		if err := unix.Shutdown(e.fd, unix.SHUT_WR); err != nil && err != unix.ENOTCONN {
@@ -276,6 +272,18 @@ func (e *tcpEnd) goOn() error {
 		}
 	}
 	return resize(e.fd, e.buffers)
+}
+
+// sendAgain sends data by a socket that has room for it.
+func sendAgain(fd int, data []byte) error {
+	for len(data) > 0 {
+		n, err := sendMessage(fd, data, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if err != nil {
+			return fmt.Errorf("send %d bytes that were on their way: %w", len(data), err)
+		}
+		data = data[n:]
+	}
+	return nil
 }
 
 // finishTCP ends what had ended.
@@ -371,12 +379,23 @@ func (w *workshop) refuseTCP(file int, s *image.Socket) error {
 
 // waitTCP connects those again whose connections wait to be accepted.
 func (w *workshop) waitTCP(file int, s *image.Socket) error {
-	for _, at := range s.Waiting {
+	if len(s.Waiting) > 0 { // they inherit from the one that listens
+		if err := setOptions(w.fd[file], s, false); err != nil {
+			return err
+		}
+		if err := restoreBuffers(w.fd[file], s); err != nil {
+			return err
+		}
+	}
+	for i, at := range s.Waiting {
 		var fd int
-		var own []byte
+		var own, unsent []byte
+		early := earlyOf(s, i)
 		if at >= 0 {
-			fd, own = w.fd[at], w.files[at].Socket.Local
+			fd, own, unsent = w.fd[at], w.files[at].Socket.Local, w.files[at].Socket.TCP.Unsent
+			own = addressToBind(w.files[at].Socket, own)
 		} else {
+			own = early.Address
 			m, err := w.holder(file).socket(s)
 			if err != nil {
 				return err
@@ -387,7 +406,7 @@ func (w *workshop) waitTCP(file int, s *image.Socket) error {
 			w.temps = append(w.temps, fd)
 		}
 		if own != nil {
-			if err := bindTCP(fd, addressToBind(w.files[at].Socket, own)); err != nil {
+			if err := bindTCP(fd, own); err != nil {
 				return err
 			}
 		}
@@ -396,6 +415,9 @@ func (w *workshop) waitTCP(file int, s *image.Socket) error {
 			to = w.files[at].Socket.Remote
 		}
 		if err := w.connectWaiting(fd, to); err != nil {
+			return err
+		}
+		if err := sendEarly(fd, early, unsent); err != nil {
 			return err
 		}
 		if at >= 0 && sentFIN(w.files[at].Socket.State) {

@@ -179,7 +179,7 @@ func (tcpFamily) waiting(c *Capturer, d *description, n int) error {
 			continue
 		}
 		if e.Unread > uint32(boolInt(e.State == stateCloseWait)) { // the end of a stream counts as one
-			return c.refuse(d, "a listening TCP socket with a connection that has unread data and was not accepted yet", "let it accept the connection").Passing()
+			return c.earlyTCP(d)
 		}
 		if len(d.socket.Waiting) < n && !slices.Contains(c.queued, i) {
 			d.socket.Waiting = append(d.socket.Waiting, c.endOf(ends{e.Remote, e.Local}))
@@ -254,6 +254,9 @@ func (tcpFamily) read(c *Capturer, d *description) error {
 		q, err := peekTCP(d.fd)
 		if len(q) > 0 {
 			s.Queue = []image.Message{{Data: q}}
+		}
+		if next, ok := c.early[d.index]; ok && err == nil {
+			err = c.readUnsent(d, next)
 		}
 		return err
 	}

@@ -164,9 +164,11 @@ func (w *workshop) bindings() ([]*binding, error) {
 		}
 	}
 	// Those whose connections wait come last, in their order.
-	for _, f := range w.files {
+	for i, f := range w.files {
 		if s := f.Socket; s != nil && s.Unix != nil && s.State == stateListen {
-			w.queueWaiting(named(s), s)
+			if err := w.queueWaiting(named(s), i, s); err != nil {
+				return nil, err
+			}
 		}
 	}
 	all := lost
@@ -179,11 +181,25 @@ func (w *workshop) bindings() ([]*binding, error) {
 	return all, nil
 }
 
-func (w *workshop) queueWaiting(b *binding, s *image.Socket) {
-	for _, at := range s.Waiting {
-		as := &image.Peer{UID: w.files[at].Socket.UID, GID: w.files[at].Socket.GID}
-		b.clients = append(b.clients, client{from: w.have[at], as: as, file: -1, leftOf: -1})
+func (w *workshop) queueWaiting(b *binding, file int, s *image.Socket) error {
+	for i, at := range s.Waiting {
+		if at >= 0 {
+			as := &image.Peer{UID: w.files[at].Socket.UID, GID: w.files[at].Socket.GID}
+			b.clients = append(b.clients, client{from: w.have[at], as: as, file: -1, leftOf: -1})
+			continue
+		}
+		as := earlyOf(s, i).Client
+		from, err := w.creator(as, file).socket(s)
+		if err != nil {
+			return err
+		}
+		if w.closed[file] == nil {
+			w.closed[file] = map[int]*made{}
+		}
+		w.closed[file][i] = from
+		b.clients = append(b.clients, client{from: from, as: as, file: -1, leftOf: -1})
 	}
+	return nil
 }
 
 // bind binds a name, lets its clients connect, and accepts them.
@@ -278,9 +294,23 @@ func (w *workshop) connectAll(b *binding, at *nameAt) error {
 		waiting, last = nil, nil
 		return nil
 	}
+	options := false // those of who listens, which connections inherit when they come about
 	for i := range b.clients {
 		c := &b.clients[i]
 		k := c.from.w
+		if waits := b.listen && !c.accepted; waits && !options {
+			if err := accept(); err != nil {
+				return err
+			}
+			fd, err := b.owner.fetch()
+			if err != nil {
+				return err
+			}
+			if err := setOptions(fd, b.socket, false); err != nil {
+				return err
+			}
+			options = true
+		}
 		if k != last || k.batch == nil || k.batch.Full(48, 4096) || len(waiting) > 256 {
 			if err := accept(); err != nil {
 				return err

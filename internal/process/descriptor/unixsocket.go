@@ -119,9 +119,12 @@ func (unixFamily) urgent(c *Capturer, d *description) error {
 
 // waiting finds the clients that a listening socket has not accepted yet.
 func (unixFamily) waiting(c *Capturer, d *description, u *sockdiag.Unix) error {
+	early := false
 	for _, inode := range u.Waiting {
-		if inode == 0 { // what it has sent cannot be seen
-			return c.refuse(d, "a listening unix socket with a connection that was not accepted yet and whose client has closed it", "let it accept the connection").Passing()
+		if inode == 0 { // its client has closed it
+			d.socket.Waiting = append(d.socket.Waiting, -1)
+			early = true
+			continue
 		}
 		at := c.socketOf(inode)
 		if at < 0 {
@@ -131,10 +134,11 @@ func (unixFamily) waiting(c *Capturer, d *description, u *sockdiag.Unix) error {
 		if err != nil {
 			return fmt.Errorf("unread bytes of a connection that waits: %w", err)
 		}
-		if unread > 0 {
-			return c.refuse(d, "a listening unix socket with a connection that has unread data and was not accepted yet", "let it accept the connection").Passing()
-		}
+		early = early || unread > 0
 		d.socket.Waiting = append(d.socket.Waiting, at)
+	}
+	if early {
+		return c.earlyUnix(d)
 	}
 	return nil
 }
@@ -204,9 +208,11 @@ func (c *Capturer) datagramPeer(d *description, u *sockdiag.Unix) error {
 		if err != nil {
 			return err
 		}
-		mutual = other.Peer == u.Inode && (len(other.Name) == 0 || len(u.Name) == 0)
+		mutual = other.Peer == u.Inode && (len(other.Name) == 0 || len(u.Name) == 0 || s.Unix.Credentials != nil)
 	}
 	switch {
+	case mutual && s.Unix.Credentials != nil: // who has called socketpair(2): both have got names since
+		s.Unix.Role = image.UnixPair
 	case s.Remote == nil && !mutual:
 		return c.refuse(d, "a unix datagram socket connected to one that has no name and is connected elsewhere", "close it")
 	// Nobody can send to one without a name but the other end of its pair, which may

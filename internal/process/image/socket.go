@@ -26,6 +26,9 @@ type Socket struct {
 	// Waiting are the clients whose connections wait to be accepted, in order
 	// where the kernel tells it; -1 for one that was closed.
 	Waiting []int
+	// Early is what the connections of Waiting have received already, one for each;
+	// nil if they have received nothing.
+	Early []Early
 	// Peer is the other end of a connection, -1 if there is none that a
 	// descriptor refers to. PeerGone: it was closed.
 	Peer     int
@@ -34,6 +37,14 @@ type Socket struct {
 	Groups []int
 	Unix   *UnixSocket
 	TCP    *TCPSocket
+}
+
+// Early is what a connection has received that nobody has accepted.
+type Early struct {
+	Queue []Message
+	// Address (of TCP) and Client (of unix sockets) tell of a client that was closed.
+	Address []byte
+	Client  *Peer
 }
 
 // SocketOption is an option that is not as in a new socket (getsockopt(2)).
