@@ -92,10 +92,8 @@ while True:
 up, own = os.open('/proc/self/maps', os.O_RDONLY), os.open('/proc/self/fd', os.O_RDONLY | os.O_DIRECTORY); os.lseek(up, 10, 0)
 kid = os.fork()
 if not kid:
-    os.setgroups([]); os.setresgid(44, 44, 44); os.setresuid(33, 33, 33)
-    for _ in iter(signal.pause, 0): pass
+    while True: signal.pause()
 os.close(up); kids = os.open('/proc/%d/limits' % kid, os.O_RDONLY); state = os.open('/proc/%d/stat' % kid, os.O_RDONLY)
-until(lambda: status(kid, 'Uid').split()[0] == '33')
 `,
 			peek: `
 same([os.readlink('/proc/%d/fd/%d' % (kid, up)), os.readlink('/proc/self/fd/%d' % own)], ['/proc/%d/maps' % os.getpid(), '/proc/%d/fd' % os.getpid()])

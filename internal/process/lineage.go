@@ -12,7 +12,8 @@ import (
 // a process that leads its session and everything that has to be cloned below
 // it. Processes whose session has lost its leader and that PID 1 has adopted
 // form one lineage together, since they can only get their session from one
-// passing process that has the leader's number.
+// passing process that has the leader's number: it clones the first of them, and
+// that one the others.
 type Lineage struct {
 	// Key is the number of the process at its top, or of the dead leader.
 	Key int
@@ -164,6 +165,7 @@ func Lineages(t *image.Tree) []*Lineage {
 	m := &middlemen{tree: t, byPID: byPID, places: places}
 	for _, l := range out {
 		m.find(l)
+		l.gather(cloner)
 		l.sort(cloner)
 	}
 	return out
@@ -221,6 +223,27 @@ func (m *middlemen) find(l *Lineage) {
 func (m *middlemen) spare() int {
 	m.count++
 	return int(spareNumbers(m.tree, m.count)[m.count-1])
+}
+
+// gather has one orphan clone the others, as its siblings. If the passing process cloned
+// them all, each would be cloned with the memory of all.
+func (l *Lineage) gather(cloner map[int]int) {
+	first := l.root()
+	for _, p := range l.Processes {
+		if p != first && l.clonerOf(p) == 0 {
+			l.cloner[p.PID], cloner[p.PID] = first.PID, first.PID
+		}
+	}
+}
+
+// root is the process that the passing process clones.
+func (l *Lineage) root() *image.Process {
+	for _, p := range l.Processes {
+		if l.clonerOf(p) == 0 {
+			return p
+		}
+	}
+	return nil
 }
 
 // sort puts cloners first.

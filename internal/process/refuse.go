@@ -108,16 +108,6 @@ func (l *Live) refuseShape(zombies []*image.Process) error {
 				describe(p), m.Session, m.Parent).WithHint("end it, then try again")
 		}
 	}
-	orphans := map[int]int{}
-	for _, m := range processes {
-		if m.Parent > 1 || m.Session == m.PID || byPID[m.Session] != nil {
-			continue
-		}
-		if orphans[m.Session]++; orphans[m.Session] > MaxRoots {
-			return fault.New(fault.Uncapturable, "process %d (%s) is one of more than %d in session %d, which has no leader, that PID 1 has adopted",
-				m.PID, m.Comm, MaxRoots, m.Session).WithHint("end some, or start each in a session of its own (setsid), then try again")
-		}
-	}
 	if _, m := leaderless(processes, byPID); m != nil {
 		return fault.New(fault.Uncapturable, "process %d (%s) and others are in one session (%d) without a leader, and have different parents", m.PID, m.Comm, m.Session).
 			WithHint("end it, then try again")

@@ -3,7 +3,6 @@ package process
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -20,42 +19,31 @@ import (
 const allNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// Descriptors that the roots of a lineage find at first, and behind them those of
-// the process that passes: the socket that brings the roots' own, the namespace to
-// come back to, and the roots' sockets.
+// Descriptors that the root of a lineage finds at first, and behind them its control socket and
+// the namespace that the zygote comes back to.
 const (
 	fdInit = iota
 	fdCgroup
 	fdTime
-	fdFeeder
+	fdSocket
 	fdOwn
-	fdSockets
 )
 
-// atOnce is how many roots get their sockets in one message; descriptors of a stub
-// are below [tracee.ControlFD].
-const atOnce = 64
-
-// MaxRoots is how many processes one lineage may have that nobody in it clones:
-// what the batch of the passing process has room for. Only a session without a
-// leader, all of whose processes PID 1 has adopted, has more than one.
-const MaxRoots = 450
-
-// Spawned are the roots of a tree's lineages: clones of their zygotes inside an
+// Spawned are the roots of a tree's lineages, one each: clones of their zygotes inside an
 // incarnation, that wait to be taken up by a restore.
 type Spawned struct {
 	target SpawnTarget
 	lines  []*Lineage
-	roots  map[*Lineage]*lineRoots
+	roots  map[*Lineage]*root
 	spare  int32 // a number that nothing in the tree has
 }
 
-// lineRoots are those of one lineage.
-type lineRoots struct {
-	processes []*image.Process
-	sockets   []int // our ends of their control sockets
-	err       error
-	done      chan struct{} // closed when the others are set
+// root is that of one lineage.
+type root struct {
+	process *image.Process
+	socket  int // our end of its control socket, or -1
+	err     error
+	done    chan struct{} // closed when the others are set
 }
 
 // SpawnTarget is an incarnation that has a PID 1; it needs no root yet.
@@ -77,11 +65,11 @@ type SpawnTarget struct {
 // and beside whatever else is made of the incarnation.
 //
 // A zygote enters the pid namespace for its children, and clones a process
-// that only passes: it shares the zygote's memory, clones the roots, ends and is
-// reaped, so that they are children of PID 1. Where their session's leader is
+// that only passes: it shares the zygote's memory, clones the root, ends and is
+// reaped, so that the root is a child of PID 1. Where the session's leader is
 // dead, it takes the leader's number and makes the session.
 func Spawn(tree *image.Tree, target SpawnTarget) *Spawned {
-	s := &Spawned{target: target, lines: Lineages(tree), roots: map[*Lineage]*lineRoots{}}
+	s := &Spawned{target: target, lines: Lineages(tree), roots: map[*Lineage]*root{}}
 	passing := 0
 	for _, l := range s.lines {
 		passing += len(l.passing)
@@ -89,12 +77,7 @@ func Spawn(tree *image.Tree, target SpawnTarget) *Spawned {
 	spare := spareNumbers(tree, passing+len(s.lines)+1)[passing:] // each its own: they are beside each other
 	s.spare = spare[len(s.lines)]
 	for i, l := range s.lines {
-		r := &lineRoots{done: make(chan struct{})}
-		for _, p := range l.Processes {
-			if l.clonerOf(p) == 0 {
-				r.processes = append(r.processes, p)
-			}
-		}
+		r := &root{process: l.root(), socket: -1, done: make(chan struct{})}
 		s.roots[l] = r
 		passing := spare[i]
 		if l.Orphans {
@@ -113,58 +96,45 @@ func Spawn(tree *image.Tree, target SpawnTarget) *Spawned {
 func (s *Spawned) Close() {
 	for _, r := range s.roots {
 		<-r.done
-		closeFDs(r.sockets)
-		r.sockets = nil
+		if r.socket >= 0 {
+			_ = unix.Close(r.socket)
+			r.socket = -1
+		}
 	}
 }
 
-func (s *Spawned) spawn(l *Lineage, r *lineRoots, passing int32) error {
+func (s *Spawned) spawn(l *Lineage, r *root, passing int32) error {
 	z := s.target.Zygote(l.Key)
-	if z == nil {
-		return fault.New(fault.Internal, "no zygote for session %d", l.Key)
+	if z == nil || r.process == nil {
+		return fault.New(fault.Internal, "no zygote, or no process, for session %d", l.Key)
 	}
-	var theirs []int
-	defer func() { closeFDs(theirs) }()
-	for range r.processes {
-		sp, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		if err == nil {
-			r.sockets, theirs = append(r.sockets, sp[0]), append(theirs, sp[1])
-			err = unix.SetsockoptInt(sp[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
-		}
-		if err != nil {
-			return fmt.Errorf("socketpair: %w", err)
-		}
-	}
-	feeder, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	sp, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socketpair: %w", err)
 	}
-	defer closeFDs(feeder[:])
-	for group := range slices.Chunk(theirs, atOnce) {
-		if err := unix.Sendmsg(feeder[0], []byte{0}, unix.UnixRights(group...), nil, unix.MSG_NOSIGNAL); err != nil {
-			return fmt.Errorf("send the sockets of session %d: %w", l.Key, err)
-		}
+	defer unix.Close(sp[1])
+	r.socket = sp[0]
+	if err := unix.SetsockoptInt(sp[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		return fmt.Errorf("SO_PASSCRED: %w", err)
 	}
 	if s.target.Realtime && sched.Realtime(z.Server().PID(), true) == 0 {
 		defer sched.Set(z.Server().PID(), sched.Attr{Policy: sched.Other})
 	}
-	return z.Server().Do(spawnBatch(l, r.processes, passing), s.target.PIDFD, s.target.Cgroup, s.target.Time, feeder[1])
+	return z.Server().Do(spawnBatch(l, r.process, passing), s.target.PIDFD, s.target.Cgroup, s.target.Time, sp[1])
 }
 
-// meet takes the roots of a lineage into the incarnation.
+// meet takes the root of a lineage into the incarnation.
 func (r *restore) meet(l *Lineage) error {
-	roots := r.spawned.roots[l]
-	<-roots.done
-	if roots.err != nil {
-		return roots.err
+	top := r.spawned.roots[l]
+	<-top.done
+	if top.err != nil {
+		return top.err
 	}
-	for _, p := range roots.processes {
-		socket := roots.sockets[0]
-		roots.sockets = roots.sockets[1:]
-		if err := r.meetRoot(l, p, socket); err != nil {
-			_ = unix.Close(socket)
-			return err
-		}
+	socket := top.socket
+	top.socket = -1
+	if err := r.meetRoot(l, top.process, socket); err != nil {
+		_ = unix.Close(socket)
+		return err
 	}
 	return nil
 }
@@ -175,7 +145,7 @@ func closeFDs(fds []int) {
 	}
 }
 
-func spawnBatch(l *Lineage, roots []*image.Process, passing int32) *tracee.Batch {
+func spawnBatch(l *Lineage, root *image.Process, passing int32) *tracee.Batch {
 	b := tracee.NewBatch()
 	b.Call(unix.SYS_CLOSE_RANGE, 0, tracee.ControlFD-1, 0) // what a batch that failed has left
 	b.ReceiveFDs(fdOwn)
@@ -189,17 +159,11 @@ func spawnBatch(l *Lineage, roots []*image.Process, passing int32) *tracee.Batch
 		if l.Orphans {
 			i.Call(unix.SYS_SETSID)
 		}
-		for group := range slices.Chunk(roots, atOnce) {
-			i.ReceiveFDsFrom(fdFeeder, len(group))
-			for k, p := range group {
-				i.Fork(tracee.CloneArgs{ExitSignal: uint64(unix.SIGCHLD), SetTID: []int32{int32(p.PID)}}, tracee.EndPark, func(c *tracee.Batch) {
-					c.Call(unix.SYS_DUP3, fdSockets+k, tracee.ControlFD, unix.O_CLOEXEC)
-					c.Call(unix.SYS_CLOSE_RANGE, fdFeeder, tracee.ControlFD-1, 0)
-					c.Call(unix.SYS_WRITE, tracee.ControlFD, c.PutWords(1), 8)
-				})
-			}
-			i.Call(unix.SYS_CLOSE_RANGE, fdSockets, tracee.ControlFD-1, 0)
-		}
+		i.Fork(tracee.CloneArgs{ExitSignal: uint64(unix.SIGCHLD), SetTID: []int32{int32(root.PID)}}, tracee.EndPark, func(c *tracee.Batch) {
+			c.Call(unix.SYS_DUP3, fdSocket, tracee.ControlFD, unix.O_CLOEXEC)
+			c.Call(unix.SYS_CLOSE_RANGE, fdSocket, tracee.ControlFD-1, 0)
+			c.Call(unix.SYS_WRITE, tracee.ControlFD, c.PutWords(1), 8)
+		})
 	})
 	b.Call(unix.SYS_WAIT4, pass, nil, unix.WALL, nil)
 	b.Call(unix.SYS_SETNS, own, unix.CLONE_NEWPID) // hold no dead namespace
@@ -234,7 +198,7 @@ func (r *restore) meetRoot(l *Lineage, p *image.Process, socket int) error {
 	b := tracee.NewBatch()
 	b.Call(unix.SYS_SETNS, fdTime, unix.CLONE_NEWTIME)
 	b.Call(unix.SYS_SETNS, fdInit, allNamespaces)
-	b.Call(unix.SYS_CLOSE_RANGE, 0, fdFeeder-1, 0)
+	b.Call(unix.SYS_CLOSE_RANGE, 0, fdSocket-1, 0)
 	b.Call(unix.SYS_SETGROUPS, 0, nil)
 	b.Call(unix.SYS_SETRESGID, 0, 0, 0)
 	b.Call(unix.SYS_SETRESUID, 0, 0, 0)
