@@ -106,12 +106,14 @@ soak: test-deps
 	SANDTREE_TEST_ROOTFS=$$(scripts/test-rootfs) go test ./internal/soak -run Soak -count 1 -v -timeout 6h -args -soak 10000 -soakboxes 20 $(SOAKFLAGS)
 
 # Programs in random states through checkpoints, rollbacks, forks and the disk;
-# the tests take some, this takes FUZZED of them, from FUZZEDSEED on if that is set.
+# the tests take some, this takes FUZZED of them, from FUZZEDSEED on if that is set,
+# and begins no further ones after FUZZEDWITHIN (4m).
 FUZZED ?= 1000
 FUZZEDSEED ?=
+FUZZEDWITHIN ?= 0
 .PHONY: fuzz-programs
 fuzz-programs: test-deps
-	SANDTREE_TEST_ROOTFS=$$(scripts/test-rootfs) go test ./internal/engine -run TestFuzzedPrograms -count 1 -v -timeout 6h -args -fuzzed $(FUZZED) $(if $(FUZZEDSEED),-fuzzedseed $(FUZZEDSEED),-fuzzedrandom)
+	SANDTREE_TEST_ROOTFS=$$(scripts/test-rootfs) go test ./internal/engine -run TestFuzzedPrograms -count 1 -v -timeout 6h -args -fuzzed $(FUZZED) -fuzzedwithin $(FUZZEDWITHIN) $(if $(FUZZEDSEED),-fuzzedseed $(FUZZEDSEED),-fuzzedrandom)
 
 # Every fuzz target for FUZZTIME.
 fuzz:

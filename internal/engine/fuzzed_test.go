@@ -19,6 +19,7 @@ import (
 var (
 	fuzzedCount  = flag.Int("fuzzed", 10, "programs of random state that are taken through checkpoints")
 	fuzzedSeed   = flag.Uint64("fuzzedseed", 1, "seed of the first one; the others have the next ones")
+	fuzzedWithin = flag.Duration("fuzzedwithin", 0, "after this time no further programs are begun; 0: as many as there shall be")
 	fuzzedRandom = flag.Bool("fuzzedrandom", false, "begin with a random seed")
 )
 
@@ -43,7 +44,12 @@ func TestFuzzedPrograms(t *testing.T) {
 	}
 	k := newKeepingWith(t, withoutStandbys) // they would cost more than all else
 	failed := map[uint64]bool{}
+	begin := time.Now()
 	for len(seeds) > 0 {
+		if took := time.Since(begin); *fuzzedWithin > 0 && took > *fuzzedWithin {
+			t.Logf("the last %d of %d programs, from seed %d on, were left out after %v", len(seeds), *fuzzedCount, seeds[0], took.Round(time.Second))
+			break
+		}
 		n := min(len(seeds), fuzzedTogether)
 		(&fuzzed{keeping: k, t: t, binary: binary, failed: failed}).playAll(seeds[:n])
 		seeds = seeds[n:]

@@ -30,6 +30,8 @@ type layout struct {
 	tcpSeq, tcpFlags             int // struct tcp_skb_cb, in the control block
 	unixPID, unixUID, unixGID    int // struct unix_skb_parms, there
 	unixFiles                    int
+	unixPeer, unixAddress        int // struct unix_sock
+	addressLen, addressName      int // struct unix_address
 	sharedFrags, sharedList      int // struct skb_shared_info
 	sharedFrag, sharedSize       int
 	fragSize, fragPage           int // its fragments
@@ -71,6 +73,8 @@ func kernelLayout() (*layout, error) {
 		{&l.tcpSeq, "tcp_skb_cb", []string{"seq"}}, {&l.tcpFlags, "tcp_skb_cb", []string{"tcp_flags"}},
 		{&l.unixPID, "unix_skb_parms", []string{"pid"}}, {&l.unixUID, "unix_skb_parms", []string{"uid"}},
 		{&l.unixGID, "unix_skb_parms", []string{"gid"}}, {&l.unixFiles, "unix_skb_parms", []string{"fp"}},
+		{&l.unixPeer, "unix_sock", []string{"peer"}}, {&l.unixAddress, "unix_sock", []string{"addr"}},
+		{&l.addressLen, "unix_address", []string{"len"}}, {&l.addressName, "unix_address", []string{"name"}},
 		{&l.sharedSize, "skb_shared_info", nil}, {&l.sharedFrags, "skb_shared_info", []string{"nr_frags"}},
 		{&l.sharedList, "skb_shared_info", []string{"frag_list"}}, {&l.sharedFrag, "skb_shared_info", []string{"frags"}},
 		{&l.pageSize, "page", nil},

@@ -62,6 +62,22 @@ func write(t testing.TB, fd int, data []byte) (n int) {
 	return n
 }
 
+// arrive waits until the other end has received all: on a busy machine it takes a
+// moment.
+func arrive(t testing.TB, fd int) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+		try(t, err)
+		if n == 0 {
+			return
+		}
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("%d bytes do not arrive", n)
+		}
+	}
+}
+
 func random(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -91,10 +107,13 @@ func TestTCP(t *testing.T) {
 			}
 			var want [][]byte
 			var ports []uint16
-			for _, n := range []int{0, 1, 100, 5000, 60000, 1 << 20, 17} {
+			for _, n := range []int{0, 1, 100, 5000, 30000, 1 << 20, 17} {
 				c := socket(t, family, unix.SOCK_STREAM)
 				try(t, unix.Connect(c, at))
 				data := random(n)
+				if n < 1<<20 {
+					try(t, unix.SetsockoptInt(c, unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20))
+				}
 				// In odd parts, so that segments are joined and not.
 				for from := 0; from < n; {
 					k := min(n-from, 1+rand.IntN(20000))
@@ -107,6 +126,9 @@ func TestTCP(t *testing.T) {
 					try(t, unix.Shutdown(c, unix.SHUT_WR))
 				}
 				want = append(want, data)
+				if n < 1<<20 {
+					arrive(t, c)
+				}
 				own, err := unix.Getsockname(c)
 				try(t, err)
 				ports = append(ports, uint16(port(own)))
@@ -161,6 +183,7 @@ func TestMappedAddress(t *testing.T) {
 	c := socket(t, unix.AF_INET, unix.SOCK_STREAM)
 	try(t, unix.Connect(c, &unix.SockaddrInet4{Port: port(at), Addr: [4]byte{127, 0, 0, 1}}))
 	write(t, c, []byte("four"))
+	arrive(t, c)
 	got, err := r.TCP(l, 100)
 	try(t, err)
 	want := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port(at)))
@@ -190,6 +213,7 @@ func TestSplicedFile(t *testing.T) {
 	try(t, unix.Connect(c, at))
 	n, err := unix.Sendfile(c, int(f.Fd()), nil, 30000)
 	try(t, err)
+	arrive(t, c)
 	got, err := r.TCP(l, 1<<20)
 	try(t, err)
 	if len(got) != 1 || !bytes.Equal(got[0].Unread, data[:n]) {
@@ -208,6 +232,9 @@ func TestUnix(t *testing.T) {
 		for i := range 4 {
 			c, err := unix.Socket(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC, 0)
 			try(t, err)
+			if i == 2 {
+				try(t, unix.Bind(c, &unix.SockaddrUnix{Name: "@client" + name.Name[1:]}))
+			}
 			try(t, unix.Connect(c, name))
 			data := random(i * 30000)
 			write(t, c, data)
@@ -237,6 +264,9 @@ func TestUnix(t *testing.T) {
 			all = []byte(strings.TrimSuffix(string(all), "with a file"))
 			if !bytes.Equal(all, want[i]) {
 				t.Errorf("connection %d has %d bytes, want %d", i, len(all), len(want[i]))
+			}
+			if named := i == 2; named != (string(c.Address) == "\x01\x00\x00client"+name.Name[1:]) || !named && len(c.Address) > 0 {
+				t.Errorf("connection %d comes from %q", i, c.Address)
 			}
 			if c.Client != (Sender{PID: os.Getpid(), UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}) {
 				t.Errorf("connection %d is of %+v", i, c.Client)

@@ -9,6 +9,8 @@ import (
 type Unix struct {
 	// Client has connected. PID is 0 if it has ended.
 	Client Sender
+	// Address is the client's, a struct sockaddr_un; nil if it has none.
+	Address []byte
 	// Unread are the messages that it has received.
 	Unread []Message
 }
@@ -45,6 +47,27 @@ func (r *Reader) Unix(fd int, limit int64) (out []Unix, err error) {
 	return out, err
 }
 
+// unixAddress is the name of a socket's other end.
+func (r *Reader) unixAddress(sk uint64) ([]byte, error) {
+	const most = 110 // struct sockaddr_un
+	at := sk
+	for _, offset := range []int{r.at.unixPeer, r.at.unixAddress} {
+		var err error
+		if at, err = r.pointer(at + uint64(offset)); err != nil || at == 0 {
+			return nil, err
+		}
+	}
+	b, err := r.read(at+uint64(r.at.addressLen), 4)
+	if err != nil {
+		return nil, err
+	}
+	n := int(binary.NativeEndian.Uint32(b))
+	if n < 0 || n > most {
+		return nil, fmt.Errorf("a name of %d bytes", n)
+	}
+	return r.read(at+uint64(r.at.addressName), n)
+}
+
 // unix reads one.
 func (r *Reader) unix(sk uint64, limit *int64) (c Unix, err error) {
 	b, err := r.read(sk, r.at.sockSize)
@@ -61,6 +84,9 @@ func (r *Reader) unix(sk uint64, limit *int64) (c Unix, err error) {
 			return c, err
 		}
 		*to = binary.NativeEndian.Uint32(v)
+	}
+	if c.Address, err = r.unixAddress(sk); err != nil {
+		return c, err
 	}
 	count := int(binary.NativeEndian.Uint32(b[r.at.sockQueue+16:])) // qlen, behind two pointers
 	err = r.queue(sk+uint64(r.at.sockQueue), func(b buffer) error {

@@ -20,6 +20,8 @@ type Info struct {
 	Quiet uint32
 	// RoundTrip is 0 if the connection never came about.
 	RoundTrip uint32
+	// Sent is how many bytes were sent (4.19).
+	Sent uint64
 	// SendWindow and ReceiveWindow are known if HasWindows (6.2).
 	SendWindow, ReceiveWindow uint32
 	HasWindows                bool
@@ -43,7 +45,7 @@ func Get(fd int) (Info, error) {
 			SendScale: b[6] & 15, ReceiveScale: b[6] >> 4,
 		},
 		Waiting: int(word(24)), Backlog: int(word(28)),
-		Quiet: word(56), RoundTrip: word(68), Advertised: word(84),
+		Quiet: word(56), RoundTrip: word(68), Sent: binary.NativeEndian.Uint64(b[200:]), Advertised: word(84),
 		SendWindow: word(sendWindow), ReceiveWindow: word(receiveWindow), HasWindows: n >= receiveWindow+4,
 	}, nil
 }

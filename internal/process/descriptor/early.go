@@ -93,14 +93,15 @@ func (c *Capturer) readUnsent(d *description, next uint32) error {
 	if err != nil {
 		return fmt.Errorf("unacknowledged bytes: %w", err)
 	}
-	if n == 0 {
-		return nil
-	}
 	tail, una, err := unacknowledgedBytes(d.fd, n)
 	if err != nil {
 		return err
 	}
-	if had := int(next - una); had >= 0 && had < len(tail) {
+	had := int(int32(next - una))
+	if had < 0 { // it has arrived since its other end was looked at
+		return c.refuse(d, "a TCP socket whose data arrives just now", "try again").Passing()
+	}
+	if had < len(tail) {
 		d.socket.TCP.Unsent = tail[had:]
 	}
 	return nil
@@ -141,7 +142,7 @@ func (c *Capturer) earlyUnix(d *description) error {
 	for i := range all {
 		var e image.Early
 		if d.socket.Waiting[i] < 0 {
-			e.Client = person(all[i].Client)
+			e.Client, e.Address = person(all[i].Client), all[i].Address
 		}
 		for _, got := range all[i].Unread {
 			if got.Files {

@@ -46,7 +46,7 @@ for n, typ, name in ((53, S.SOCK_STREAM, "/tmp/early"), (54, S.SOCK_SEQPACKET, "
     listen(n, S.AF_UNIX, name, typ)
     keep(connect(S.AF_UNIX, name, b"first", typ)); keep(connect(S.AF_UNIX, name, typ=typ))
     c = connect(S.AF_UNIX, name, b"one", typ); c.send(b"two"); c.shutdown(S.SHUT_WR); keep(c)
-    connect(S.AF_UNIX, name, b"last words", typ).close()
+    c = S.socket(S.AF_UNIX, typ); c.bind("\0gone%d" % n); c.connect(name); c.send(b"last words"); c.close()
     if n == 55: connect(S.AF_UNIX, name).close(); keep(connect(S.AF_UNIX, name, b"y" * 150000))
 time.sleep(0.05)
 print("ready", flush=True)
@@ -103,7 +103,9 @@ func TestUnaccepted(t *testing.T) {
 					checkEarly(t, who.restored, n, client, data, i == 2)
 					client++
 				}
-				checkEarly(t, who.restored, n, -1, []string{"last words"}, true)
+				if from := checkEarly(t, who.restored, n, -1, []string{"last words"}, true); string(from) != fmt.Sprintf("\x01\x00\x00gone%d", n) {
+					t.Errorf("the closed client of %d was %q", n, from)
+				}
 				if n == 55 {
 					checkEarly(t, who.restored, n, -1, []string{""}, true)
 					checkEarly(t, who.restored, n, client, []string{string(bytes.Repeat([]byte("y"), 150000))}, false)

@@ -186,12 +186,17 @@ func (tcpFamily) waiting(c *Capturer, d *description, n int) error {
 			c.queued = append(c.queued, i)
 		}
 	}
-	return c.orderWaiting(d.socket.Waiting)
+	early, err := c.orderWaiting(d.socket.Waiting)
+	if err == nil && early {
+		return c.earlyTCP(d)
+	}
+	return err
 }
 
 // orderWaiting puts clients whose connections wait into the order in which they
-// have connected, as far as milliseconds tell.
-func (c *Capturer) orderWaiting(clients []int) error {
+// have connected, as far as milliseconds tell. early: one of them has written something, which
+// may have been on its way when the kernel was asked what had arrived.
+func (c *Capturer) orderWaiting(clients []int) (early bool, err error) {
 	since := map[int]uint32{}
 	for _, at := range clients {
 		if at < 0 {
@@ -199,12 +204,18 @@ func (c *Capturer) orderWaiting(clients []int) error {
 		}
 		i, err := tcprepair.Get(c.descriptions[at].fd)
 		if err != nil {
-			return err
+			return false, err
 		}
 		since[at] = i.Quiet
+		unsent, err := unix.IoctlGetInt(c.descriptions[at].fd, unix.SIOCOUTQ)
+		if err != nil {
+			return false, fmt.Errorf("unacknowledged bytes: %w", err)
+		}
+		ended := boolInt(sentFIN(i.State)) // the end of a stream counts as one
+		early = early || i.Sent > 0 || unsent > ended
 	}
 	slices.SortStableFunc(clients, func(a, b int) int { return cmp.Compare(since[b], since[a]) })
-	return nil
+	return early, nil
 }
 
 // peer finds the other end of a connection.
@@ -326,6 +337,9 @@ func unacknowledgedBytes(fd, n int) (tail []byte, una uint32, err error) {
 	next, err := tcprepair.Sequence(fd, tcprepair.Send)
 	if err != nil {
 		return nil, 0, err
+	}
+	if n == 0 {
+		return nil, next, nil
 	}
 	tail = make([]byte, n)
 	got, err := tcprepair.Unacknowledged(fd, tail)

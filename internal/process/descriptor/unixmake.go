@@ -142,9 +142,12 @@ func (w *workshop) bindings() ([]*binding, error) {
 			b.clients = append(b.clients, client{from: from, as: s.Unix.Credentials, file: i, leftOf: -1, accepted: true})
 			w.gone[i] = -1 // fetched when it is connected
 			w.have[i] = from
+			if s.Remote != nil {
+				lost = append(lost, lostName(from, s, s.Remote))
+			}
 		}
 		if s.Unix.Role == image.UnixPair && s.PeerGone && s.Remote != nil { // its messages are from that name
-			lost = append(lost, &binding{owner: w.lost[i], file: -1, socket: s, address: s.Remote, gone: true})
+			lost = append(lost, lostName(w.lost[i], s, s.Remote))
 		}
 		if s.Unix.Role != image.UnixClient {
 			continue
@@ -166,9 +169,11 @@ func (w *workshop) bindings() ([]*binding, error) {
 	// Those whose connections wait come last, in their order.
 	for i, f := range w.files {
 		if s := f.Socket; s != nil && s.Unix != nil && s.State == stateListen {
-			if err := w.queueWaiting(named(s), i, s); err != nil {
+			more, err := w.queueWaiting(named(s), i, s)
+			if err != nil {
 				return nil, err
 			}
+			lost = append(lost, more...)
 		}
 	}
 	all := lost
@@ -181,25 +186,35 @@ func (w *workshop) bindings() ([]*binding, error) {
 	return all, nil
 }
 
-func (w *workshop) queueWaiting(b *binding, file int, s *image.Socket) error {
+// lostName has a socket that is closed in the end bound to the name that it had.
+func lostName(m *made, s *image.Socket, address []byte) *binding {
+	return &binding{owner: m, file: -1, socket: s, address: address, gone: true}
+}
+
+// queueWaiting adds the clients that wait to be accepted. It returns the names of
+// those that were closed.
+func (w *workshop) queueWaiting(b *binding, file int, s *image.Socket) (lost []*binding, err error) {
 	for i, at := range s.Waiting {
 		if at >= 0 {
 			as := &image.Peer{UID: w.files[at].Socket.UID, GID: w.files[at].Socket.GID}
 			b.clients = append(b.clients, client{from: w.have[at], as: as, file: -1, leftOf: -1})
 			continue
 		}
-		as := earlyOf(s, i).Client
-		from, err := w.creator(as, file).socket(s)
+		e := earlyOf(s, i)
+		from, err := w.creator(e.Client, file).socket(s)
 		if err != nil {
-			return err
+			return nil, err
+		}
+		if len(e.Address) > 0 {
+			lost = append(lost, lostName(from, s, e.Address))
 		}
 		if w.closed[file] == nil {
 			w.closed[file] = map[int]*made{}
 		}
 		w.closed[file][i] = from
-		b.clients = append(b.clients, client{from: from, as: as, file: -1, leftOf: -1})
+		b.clients = append(b.clients, client{from: from, as: e.Client, file: -1, leftOf: -1})
 	}
-	return nil
+	return lost, nil
 }
 
 // bind binds a name, lets its clients connect, and accepts them.

@@ -42,7 +42,7 @@ type Socket struct {
 // Early is what a connection has received that nobody has accepted.
 type Early struct {
 	Queue []Message
-	// Address (of TCP) and Client (of unix sockets) tell of a client that was closed.
+	// Address and Client (of unix sockets) tell of a client that was closed.
 	Address []byte
 	Client  *Peer
 }

@@ -237,6 +237,11 @@ static void watches(void) {
 			inotify_rm_watch(fd, wd);
 			ssize_t k = read(fd, data, sizeof data);
 			(void)k;
+		} else if (chance(30)) { /* events that nobody has read */
+			char inside[160];
+			snprintf(inside, sizeof inside, "%s/new", path);
+			if (mkdirat(dir_fd, inside, 0755)) die("make a directory that is watched");
+			if (chance(50)) unlinkat(dir_fd, inside, AT_REMOVEDIR);
 		}
 	}
 	done("inotify ");

@@ -71,6 +71,16 @@ static void send_some(int fd, bool pass) {
 	}
 }
 
+/* early is what a client does before it is accepted. What passes descriptors is refused. */
+static void early(int c) {
+	if (chance(50)) send_some(c, false);
+	switch (pick(5)) {
+	case 0: shutdown(c, SHUT_WR); break;
+	case 1: close(c); return;
+	}
+	place(c);
+}
+
 static void pair(void) {
 	int s[2];
 	int type = ONE_OF(SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET);
@@ -129,7 +139,7 @@ static void named(void) {
 			close(c);
 			continue;
 		}
-		place(c);
+		early(c);
 	}
 	for (unsigned n = pick(4); n; n--) {
 		int c = accept4(s, NULL, NULL, ONE_OF(0, SOCK_NONBLOCK));
@@ -173,6 +183,24 @@ static void bind_some(int fd, int family) {
 	if (chance(30) && bind(fd, (void *)&own, len)) die("bind");
 }
 
+/* ended makes a connection that is no more, or half so, of two sockets. */
+static void ended(int c, int t) {
+	send_some(c, false);
+	switch (pick(3)) {
+	case 0: close(c); break;
+	case 1: close(c), shutdown(t, SHUT_WR); break;
+	case 2: { /* reset, and told of it: docs/limits.md has what becomes of one that was not */
+		struct linger l = {1, 0};
+		int error;
+		socklen_t k = sizeof error;
+		setsockopt(c, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+		close(c);
+		getsockopt(t, SOL_SOCKET, SO_ERROR, &error, &k);
+	}
+	}
+	place(t);
+}
+
 static void tcp(void) {
 	int family = ONE_OF(AF_INET, AF_INET6);
 	struct sockaddr_storage a;
@@ -188,7 +216,7 @@ static void tcp(void) {
 	if (listen(s, 2 + pick(8))) die("listen");
 	len = sizeof a;
 	getsockname(s, (void *)&a, &len);
-	unsigned waiting = pick(3); /* the last ones are not accepted, and so send nothing */
+	unsigned waiting = pick(3); /* the last ones are not accepted */
 	for (unsigned n = waiting + pick(3); n; n--) {
 		int c = socket(family, SOCK_STREAM, 0);
 		options(c), internet_option(c, family, SOCK_STREAM);
@@ -197,6 +225,10 @@ static void tcp(void) {
 		fcntl(c, F_SETFL, O_NONBLOCK);
 		if (n > waiting) {
 			int t = accept4(s, NULL, NULL, SOCK_NONBLOCK);
+			if (t >= 0 && chance(25)) {
+				ended(c, t);
+				continue;
+			}
 			if (t >= 0) {
 				options(t), internet_option(t, family, SOCK_STREAM);
 				send_some(c, false), send_some(t, false);
@@ -204,8 +236,8 @@ static void tcp(void) {
 				if (chance(20)) shutdown(c, SHUT_WR);
 				place(t);
 			}
-		}
-		place(c);
+			place(c);
+		} else early(c);
 	}
 	place(s); /* closed, it would reset those that wait: docs/limits.md */
 }
