@@ -185,7 +185,7 @@ func (a *Attachment) Resize(w Window) error {
 
 // Signal sends a signal to the session's process group.
 func (a *Attachment) Signal(n int) error {
-	return a.send(&sandtreev1.AttachRequest{Message: &sandtreev1.AttachRequest_Signal{Signal: int32(n)}}) //nolint:gosec // signals are small
+	return a.send(&sandtreev1.AttachRequest{Message: &sandtreev1.AttachRequest_Signal{Signal: toSignal(n)}})
 }
 
 // Detach leaves the session running; the last event confirms it.

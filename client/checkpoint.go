@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"time"
 
 	"connectrpc.com/connect"
@@ -157,11 +159,23 @@ func (s *Sandbox) Standby(ctx context.Context, checkpoint string, n int) error {
 // Standby is [Sandbox.Standby] of the checkpoint.
 func (k *Checkpoint) Standby(ctx context.Context, n int) error { return k.c.standby(ctx, "", k.ID, n) }
 
-func (c *Client) standby(ctx context.Context, sandbox, checkpoint string, n int) error {
-	if n < 0 {
-		return &Error{Kind: Invalid, Message: "a negative number of standbys"}
+// MostStandbys is how many bodies may be asked for of one checkpoint.
+const MostStandbys = 64
+
+// CheckStandbys returns an error of kind [Invalid] if so many bodies of a checkpoint
+// cannot be asked for.
+func CheckStandbys(n int) error {
+	if n < 0 || n > MostStandbys {
+		return &Error{Kind: Invalid, Message: fmt.Sprintf("%d standbys: not 0 to %d", n, MostStandbys)}
 	}
-	_, err := c.checkpoints.Standby(ctx, connect.NewRequest(&sandtreev1.StandbyRequest{Sandbox: sandbox, Checkpoint: checkpoint, Count: uint32(n)}))
+	return nil
+}
+
+func (c *Client) standby(ctx context.Context, sandbox, checkpoint string, n int) error {
+	if err := CheckStandbys(n); err != nil {
+		return err
+	}
+	_, err := c.checkpoints.Standby(ctx, connect.NewRequest(&sandtreev1.StandbyRequest{Sandbox: sandbox, Checkpoint: checkpoint, Count: uint32(n)})) //nolint:gosec // it was checked
 	return wrap(err)
 }
 
@@ -296,7 +310,7 @@ func (c *Client) ForkWith(ctx context.Context, source string, o ForkOptions) (Fo
 	if o.Count < 1 {
 		return ForkResult{}, &Error{Kind: Invalid, Message: "fork: the number of copies must be at least 1"}
 	}
-	req := &sandtreev1.ForkRequest{Source: source, Count: uint32(o.Count), Names: o.Names, Reseed: o.Reseed} //nolint:gosec // the daemon bounds it far lower
+	req := &sandtreev1.ForkRequest{Source: source, Count: uint32(min(o.Count, math.MaxInt32)), Names: o.Names, Reseed: o.Reseed} //nolint:gosec // the daemon bounds it far lower
 	if o.ReseedTimeout != 0 {
 		req.ReseedTimeout = durationpb.New(o.ReseedTimeout)
 	}

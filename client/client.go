@@ -72,15 +72,16 @@ func Dial(socket string) (*Client, error) {
 		IdleConnTimeout:    5 * time.Minute,
 	}
 	h := &http.Client{Transport: t}
+	opts := connect.WithInterceptors(connect.UnaryInterceptorFunc(text))
 	return &Client{
 		transport:   t,
-		daemon:      sandtreev1connect.NewDaemonClient(h, baseURL),
-		sandboxes:   sandtreev1connect.NewSandboxesClient(h, baseURL),
-		sessions:    sandtreev1connect.NewSessionsClient(h, baseURL),
-		checkpoints: sandtreev1connect.NewCheckpointsClient(h, baseURL),
-		templates:   sandtreev1connect.NewTemplatesClient(h, baseURL),
-		images:      sandtreev1connect.NewImagesClient(h, baseURL),
-		files:       sandtreev1connect.NewFilesClient(h, baseURL),
+		daemon:      sandtreev1connect.NewDaemonClient(h, baseURL, opts),
+		sandboxes:   sandtreev1connect.NewSandboxesClient(h, baseURL, opts),
+		sessions:    sandtreev1connect.NewSessionsClient(h, baseURL, opts),
+		checkpoints: sandtreev1connect.NewCheckpointsClient(h, baseURL, opts),
+		templates:   sandtreev1connect.NewTemplatesClient(h, baseURL, opts),
+		images:      sandtreev1connect.NewImagesClient(h, baseURL, opts),
+		files:       sandtreev1connect.NewFilesClient(h, baseURL, opts),
 	}, nil
 }
 

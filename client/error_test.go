@@ -14,6 +14,11 @@ import (
 // serve answers every request on a new socket with 404.
 func serve(t *testing.T) (socket string) {
 	t.Helper()
+	return serveWith(t, http.NotFoundHandler())
+}
+
+func serveWith(t *testing.T, h http.Handler) (socket string) {
+	t.Helper()
 	socket = t.TempDir() + "/api.sock"
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -21,23 +26,30 @@ func serve(t *testing.T) (socket string) {
 	}
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
-	s := &http.Server{Handler: http.NotFoundHandler(), Protocols: &protocols, ReadHeaderTimeout: time.Minute}
+	s := &http.Server{Handler: h, Protocols: &protocols, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close() })
 	return socket
 }
 
 func TestBytesThatAreNotTextAreRefusedByName(t *testing.T) {
-	c, err := client.Dial(serve(t))
+	// Nothing is sent: a call without its message would be the empty message, which
+	// makes a sandbox of the default template.
+	c, err := client.Dial(serveWith(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s was called", r.URL.Path)
+	})))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err = c.SandboxHandle("sb-x").Stat(ctx, "/tmp/\xff", false)
-	var e *client.Error
-	if !errors.As(err, &e) || e.Kind != client.Invalid || e.Hint == "" {
-		t.Errorf("a path with the byte 0xff: %v", err)
+	_, stat := c.SandboxHandle("sb-x").Stat(ctx, "/tmp/\xff", false)
+	_, create := c.CreateSandbox(ctx, client.SandboxConfig{Env: map[string]string{"A": "\xff"}})
+	for what, err := range map[string]error{"a path": stat, "a variable": create} {
+		var e *client.Error
+		if !errors.As(err, &e) || e.Kind != client.Invalid || e.Hint == "" {
+			t.Errorf("%s with the byte 0xff: %v", what, err)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"connectrpc.com/connect"
@@ -135,9 +136,12 @@ func (s *Session) Attach(ctx context.Context, o AttachOptions) (*Attachment, err
 // Kill sends a signal to the session's process group; 0 means SIGTERM.
 // Sandbox, a name or id, must be the session's if it is given.
 func (s *Session) Kill(ctx context.Context, signal int, sandbox string) error {
-	_, err := s.c.sessions.Kill(ctx, connect.NewRequest(&sandtreev1.KillRequest{Session: s.ID, Signal: int32(signal), Sandbox: sandbox})) //nolint:gosec // signals are small
+	_, err := s.c.sessions.Kill(ctx, connect.NewRequest(&sandtreev1.KillRequest{Session: s.ID, Signal: toSignal(signal), Sandbox: sandbox}))
 	return wrap(err)
 }
+
+// toSignal keeps a number that is no signal one that is none.
+func toSignal(n int) int32 { return int32(max(-1, min(n, math.MaxInt32))) } //nolint:gosec // bounded
 
 // Wait returns the session's final state when it has ended.
 func (s *Session) Wait(ctx context.Context) (SessionInfo, error) {

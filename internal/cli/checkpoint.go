@@ -38,6 +38,9 @@ whole sandbox comes first.`,
 		Args:              exactly(1),
 		ValidArgsFunction: inv.completeSandbox,
 		RunE: inv.withDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			if err := client.CheckStandbys(standby); err != nil {
+				return err // before a checkpoint is taken
+			}
 			sb := c.SandboxHandle(args[0])
 			take := func() (*client.Checkpoint, []client.CapturedItem, error) {
 				if explain {

@@ -39,7 +39,9 @@ func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control
 		next, err = e.restore(b, c, steps, nil)
 	}
 	if err == nil {
+		count := e.discount(b)
 		if err = next.release(); err != nil {
+			count()
 			next.abandon()
 			err = errors.Join(err, e.family.store.Remove(next.body.upper))
 		}
@@ -65,4 +67,18 @@ func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control
 		return control.Rebirth{}, nil, err
 	}
 	return control.Rebirth{Sandbox: b.describeReborn(live), ElapsedNS: elapsed.Nanoseconds(), StageNS: steps.ns}, files, nil
+}
+
+// discount has what the old body has written not count against the sandbox's disk limit
+// any more, before the new one writes.
+func (e *Engine) discount(b *box) (undo func()) {
+	if b.body == nil {
+		return func() {}
+	}
+	undo, err := e.family.store.Discount(b.body.upper)
+	if err != nil {
+		e.log.Warn("what is rolled back counts until it is deleted", "sandbox", b.id, "error", err)
+		return func() {}
+	}
+	return undo
 }

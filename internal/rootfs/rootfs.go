@@ -58,6 +58,7 @@ import (
 //
 //	s.Clone("cp-1", "sb-a.1", q)           // rollback: same sandbox, same quota
 //	root, _ = s.MountRoot("sb-a.1")
+//	s.Discount("sb-a.0")                   // it counts until it is freed
 //	…end the old incarnation…
 //	s.Remove("sb-a.0")
 //
@@ -89,6 +90,11 @@ type Store interface {
 	// with: with all that it holds, and with the snapshots that are taken of
 	// it from then on.
 	Recount(upper string, q Quota) error
+	// Discount has what only an upper holds, and no snapshot of it, not count against
+	// the quota's limit any more, though it does until it is freed: for an upper that is
+	// about to be removed, so that what takes its place has its room at once. Remove
+	// does the same. undo has it count again. An upper without a limit is let be.
+	Discount(upper string) (undo func(), err error)
 	// DropQuota forgets a quota once the last of its members is freed.
 	DropQuota(q Quota) error
 

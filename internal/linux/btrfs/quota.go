@@ -97,3 +97,22 @@ func QgroupUsage(fsid string, id QgroupID) (used, limit int64, err error) {
 	}
 	return int64(u), int64(l), nil
 }
+
+// QgroupHolds returns the bytes that a group holds together with those that are
+// promised to it for data that is not written back yet, as a limit takes them.
+func QgroupHolds(fsid string, id QgroupID) (int64, error) {
+	dir := "/sys/fs/btrfs/" + fsid + "/qgroups/" + id.String()
+	var sum int64
+	for _, name := range []string{"referenced", "rsv_data"} {
+		b, err := os.ReadFile(dir + "/" + name)
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}

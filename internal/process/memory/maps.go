@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"fmt"
+	"sort"
 
 	"golang.org/x/sys/unix"
 
@@ -147,17 +148,21 @@ func unescape(n []byte) string {
 
 // Find returns the mapping that holds addr, or nil.
 func Find(vs []image.VMA, addr uint64) *image.VMA {
-	lo, hi := 0, len(vs)
-	for lo < hi {
-		m := int(uint(lo+hi) >> 1)
-		if vs[m].End > addr {
-			hi = m
-		} else {
-			lo = m + 1
-		}
-	}
+	lo := endingAfter(vs, addr)
 	if lo < len(vs) && vs[lo].Start <= addr {
 		return &vs[lo]
 	}
 	return nil
+}
+
+// endingAfter is the index of the first mapping that ends behind an address.
+func endingAfter(vs []image.VMA, addr uint64) int {
+	return sort.Search(len(vs), func(i int) bool { return vs[i].End > addr })
+}
+
+// overlapping are the mappings of a sorted list that have something of a span. A process
+// may have tens of thousands, so nobody goes through all of them for each of them.
+func overlapping(vs []image.VMA, s span) []image.VMA {
+	vs = vs[endingAfter(vs, s.start):]
+	return vs[:sort.Search(len(vs), func(i int) bool { return vs[i].Start >= s.end })]
 }

@@ -75,8 +75,9 @@ func (z *Zygote) Own(pid int, f func(start, end uint64)) error {
 // Guards calls f for the runs of guard pages of a process.
 func (z *Zygote) Guards(pid int, f func(start, end uint64)) {
 	for _, g := range z.guards[pid] {
-		for i := range z.vmas[pid] { // some have gone with their mapping
-			v := &z.vmas[pid][i]
+		vmas := overlapping(z.vmas[pid], g) // some have gone with their mapping
+		for i := range vmas {
+			v := &vmas[i]
 			if lo, hi := max(g.start, v.Start), min(g.end, v.End); lo < hi {
 				f(lo, hi)
 			}

@@ -111,8 +111,9 @@ func (t *Tracker) scanTracked(add func(pagemap.Region)) error {
 
 // scanEach goes through the mappings of a run of which one is not registered.
 func (t *Tracker) scanEach(s span, add func(pagemap.Region)) error {
-	for i := range t.vmas {
-		v := &t.vmas[i]
+	vmas := overlapping(t.vmas, s)
+	for i := range vmas {
+		v := &vmas[i]
 		if v.Start < s.start || v.End > s.end {
 			continue
 		}

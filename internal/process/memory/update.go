@@ -226,13 +226,11 @@ func keeps(o, v *image.VMA) bool { return !v.Fresh && sameBacking(o, v) }
 // gaps are the parts of an old mapping that no new one keeps.
 func gaps(o *image.VMA, vmas []image.VMA) (out []span) {
 	at := o.Start
+	vmas = overlapping(vmas, span{o.Start, o.End})
 	for i := range vmas {
 		v := &vmas[i]
 		if v.End <= at || !keeps(o, v) {
 			continue
-		}
-		if v.Start >= o.End {
-			break
 		}
 		if v.Start > at {
 			out = append(out, span{at, v.Start})
@@ -302,9 +300,10 @@ func keptParts(o *image.VMA, changed bool, vmas []image.VMA) []span {
 func (u *update) mapping(pid int, v *image.VMA, old []image.VMA) error {
 	at := v.Start
 	if !v.Fresh {
+		old = overlapping(old, span{v.Start, v.End})
 		for i := range old {
 			o := &old[i]
-			if o.End <= at || o.Start >= v.End || !sameBacking(o, v) {
+			if !sameBacking(o, v) {
 				continue
 			}
 			if o.Start > at {

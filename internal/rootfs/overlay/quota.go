@@ -75,7 +75,7 @@ func (s *Store) NewQuota(limit int64) (rootfs.Quota, error) {
 		return 0, rootfs.Errorf("make a quota: %w", err)
 	}
 	if limit > 0 {
-		if err := btrfs.LimitQgroup(s.pool, qgroup(q), limit); err != nil {
+		if err := s.limits.set(q, limit); err != nil {
 			return 0, errors.Join(rootfs.Errorf("make a quota: %w", err), btrfs.RemoveQgroup(s.pool, qgroup(q)))
 		}
 	}
@@ -90,9 +90,7 @@ func (s *Store) SetQuota(q rootfs.Quota, limit int64) error {
 	if q == 0 || limit < 0 {
 		return fault.New(fault.Invalid, "limit quota %d to %d bytes", q, limit)
 	}
-	s.limits.Lock()
-	defer s.limits.Unlock()
-	if err := btrfs.LimitQgroup(s.pool, qgroup(q), limit); err != nil {
+	if err := s.limits.set(q, limit); err != nil {
 		return rootfs.Errorf("limit quota %d: %w", q, err)
 	}
 	return nil
@@ -109,8 +107,8 @@ func (s *Store) pastLimit(q rootfs.Quota, f func() error) error {
 	if q == 0 || !errors.Is(err, unix.EDQUOT) && !errors.Is(err, errReadOnly) {
 		return err
 	}
-	s.limits.Lock()
-	defer s.limits.Unlock()
+	s.limits.mu.Lock()
+	defer s.limits.mu.Unlock()
 	used, limit, e := btrfs.QgroupUsage(s.fsid, qgroup(q))
 	if e != nil || limit == 0 || used+slack < limit {
 		return err // that was not the reason
@@ -131,7 +129,11 @@ func (s *Store) QuotaUsage(q rootfs.Quota) (rootfs.Usage, error) {
 	if err != nil {
 		return rootfs.Usage{}, rootfs.Errorf("usage of quota %d: %w", q, err)
 	}
-	return rootfs.Usage{Bytes: used, Limit: limit}, nil
+	raised := s.limits.raised(q)
+	if limit > 0 {
+		limit -= raised
+	}
+	return rootfs.Usage{Bytes: max(used-raised, 0), Limit: limit}, nil
 }
 
 // Recount implements [rootfs.Store].
@@ -157,11 +159,10 @@ func (s *Store) recount(id string, q rootfs.Quota) error {
 	if err := s.needQuota(); err != nil {
 		return err
 	}
-	info, err := btrfs.SubvolumeInfo(u.fd)
+	member, err := u.group()
 	if err != nil {
 		return err
 	}
-	member := btrfs.QgroupID(info.ID)
 	// The new one first: at no instant is it uncounted.
 	if q != 0 {
 		if err := btrfs.AssignQgroup(s.pool, member, qgroup(q)); err != nil {
@@ -190,6 +191,7 @@ func (s *Store) DropQuota(q rootfs.Quota) error {
 	if err := s.needQuota(); err != nil {
 		return err
 	}
+	s.limits.drop(q)
 	s.reaper.dropQuota(qgroup(q))
 	return nil
 }

@@ -39,8 +39,9 @@ type cleaning struct {
 
 // reaper deletes removed subvolumes in the background.
 type reaper struct {
-	pool int
-	log  *slog.Logger
+	pool   int
+	limits *limits
+	log    *slog.Logger
 
 	holds atomic.Int64
 	wake  chan struct{} // capacity 1: something changed
@@ -56,12 +57,13 @@ type reaper struct {
 	members   []btrfs.QgroupID // the groups of subvolumes that are gone
 	cleaning  []cleaning       // what the cleaner has in hand
 	held      []cleaning       // what open files keep from it
+	counted   int              // uppers that are gone for their quota's limit but still count
 	committed time.Time
 }
 
-func newReaper(pool int, log *slog.Logger) *reaper {
+func newReaper(pool int, limits *limits, log *slog.Logger) *reaper {
 	r := &reaper{
-		pool: pool, log: log,
+		pool: pool, limits: limits, log: log,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 		pins: map[string]int{},
 	}
@@ -161,7 +163,7 @@ func (r *reaper) step() (again time.Duration) {
 		}
 	}
 	switch {
-	case len(r.cleaning) > 0:
+	case len(r.cleaning) > 0 || r.counted > len(r.held):
 		return pollEvery
 	case r.holds.Load() > 0:
 		return 0
@@ -191,7 +193,11 @@ func (r *reaper) collect() error {
 			r.cleaning = append(r.cleaning, c)
 		}
 	}
-	if len(r.cleaning) > 0 && time.Since(r.committed) > commitAfter {
+	// A discount ends with what it is for, or a limit would be higher than it is.
+	if r.counted, err = r.limits.refresh(); err != nil {
+		return err
+	}
+	if len(r.cleaning)+r.counted > 0 && time.Since(r.committed) > commitAfter {
 		r.committed = time.Now()
 		return btrfs.Sync(r.pool)
 	}

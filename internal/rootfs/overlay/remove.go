@@ -44,6 +44,9 @@ func (s *Store) remove(id string) error {
 	s.mu.Unlock()
 	if u != nil {
 		u.mu.Lock() // a snapshot of it may be under way
+		if err := s.discount(u); err != nil {
+			s.log.Warn("rootfs: discount what was removed", "upper", id, "err", err)
+		}
 		u.close()
 		u.mu.Unlock()
 	}

@@ -89,7 +89,7 @@ type Store struct {
 	// passing numbers the snapshots that a comparison makes for itself.
 	passing atomic.Uint64
 
-	limits sync.Mutex // changes of quotas' limits
+	limits *limits
 
 	mu        sync.Mutex
 	uppers    map[string]*upper
@@ -113,7 +113,8 @@ func Open(c Config) (*Store, error) {
 		s.closeFDs()
 		return nil, err
 	}
-	s.reaper = newReaper(s.pool, s.log)
+	s.limits = newLimits(s.pool, s.fsid)
+	s.reaper = newReaper(s.pool, s.limits, s.log)
 	if err := s.resumeRemovals(); err != nil {
 		s.reaper.stop()
 		s.closeFDs()

@@ -21,7 +21,21 @@ type upper struct {
 	mu      sync.Mutex
 	snap    *btrfs.Request
 	mounted bool
-	removed bool // and closed
+	removed bool  // and closed
+	kept    int64 // what its group had at its last snapshot, in bytes
+	id      btrfs.QgroupID
+}
+
+// group is the group that counts what is written in the upper. mu is held.
+func (u *upper) group() (btrfs.QgroupID, error) {
+	if u.id == 0 {
+		info, err := btrfs.SubvolumeInfo(u.fd)
+		if err != nil {
+			return 0, err
+		}
+		u.id = btrfs.QgroupID(info.ID)
+	}
+	return u.id, nil
 }
 
 // lock takes the upper for an operation, unless it was removed meanwhile.
@@ -217,5 +231,9 @@ func (s *Store) snapshot(id, snapshot string) error {
 		return err
 	}
 	defer u.mu.Unlock()
-	return u.snap.Snapshot(u.fd, s.pool, snapshot, true)
+	if err := u.snap.Snapshot(u.fd, s.pool, snapshot, true); err != nil {
+		return err
+	}
+	s.keptBy(u)
+	return nil
 }

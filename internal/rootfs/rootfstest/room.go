@@ -141,6 +141,79 @@ func quota(e *env) {
 	})
 }
 
+// discount fills a quota and rolls back again and again: what is rolled back stands in
+// the way of nobody, what snapshots hold does, and in the end the limit is what it was.
+func discount(e *env) {
+	const limit, least, most = 8 << 20, 4 << 20, 6 << 20 // beside /kept
+	q, err := e.s.NewQuota(limit)
+	if fault.Is(err, fault.Unsupported) {
+		e.t.Skip(err)
+	}
+	e.must(err)
+	root := func(id string) Root {
+		e.t.Helper()
+		fd, err := e.s.MountRoot(id)
+		e.must(err)
+		return NewRoot(e.t, fd)
+	}
+	fill := func(r Root, path string, n int64) (got int64) {
+		e.t.Helper()
+		r.Do(func() (err error) { got, err = Fill(r.Path(path), n); return err })
+		return got
+	}
+	e.must(e.s.CreateUpper("sb.0", q))
+	r := root("sb.0")
+	if n := fill(r, "/kept", 2<<20); n != 2<<20 {
+		e.t.Fatalf("wrote %d of 2 MiB", n)
+	}
+	e.must(e.s.Snapshot("sb.0", "cp-1"))
+	if n := fill(r, "/more", limit); n < least || n >= most {
+		e.t.Fatalf("wrote %d bytes beside 2 MiB under a limit of 8", n)
+	}
+	e.s.Hold() // nothing is freed from here on
+	for i := range 3 {
+		old, next := fmt.Sprintf("sb.%d", i), fmt.Sprintf("sb.%d", i+1)
+		e.must(e.s.Clone("cp-1", next, q))
+		undo, err := e.s.Discount(old)
+		e.must(err)
+		if i == 1 { // a rollback that fails in the end
+			undo()
+			if n := fill(r, "/again", 1<<20); n == 1<<20 {
+				e.t.Error("wrote past the limit after the rollback had failed")
+			}
+			_, err = e.s.Discount(old)
+			e.must(err)
+		}
+		r.Close()
+		r = root(next)
+		e.must(e.s.Remove(old))
+		n := fill(r, "/more", limit)
+		if n < least || n >= most {
+			e.t.Errorf("rollback %d: wrote %d bytes beside 2 MiB under a limit of 8", i, n)
+		}
+		if u, err := e.s.QuotaUsage(q); err != nil || u.Limit != limit {
+			e.t.Errorf("rollback %d: usage %+v, %v", i, u, err)
+		}
+	}
+	e.s.Release()
+	e.eventually("what was rolled back is freed", func() bool {
+		r.Do(func() error { return os.Remove(r.Path("/more")) })
+		n := fill(r, "/more", limit)
+		return n >= least && n < most
+	})
+	// What a snapshot holds is not discounted.
+	e.must(e.s.Snapshot("sb.3", "cp-2"))
+	e.must(e.s.Clone("cp-1", "sb.4", q))
+	_, err = e.s.Discount("sb.3")
+	e.must(err)
+	r.Close()
+	r = root("sb.4")
+	defer r.Close()
+	if n := fill(r, "/more", limit); n > 1<<20 {
+		e.t.Errorf("wrote %d bytes beside two full snapshots", n)
+	}
+}
+
 // hold checks that nothing is deleted while somebody holds the store, and that
 // it is afterwards.
 func hold(e *env) {

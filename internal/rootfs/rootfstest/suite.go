@@ -49,6 +49,7 @@ func Run(t *testing.T, h Harness) {
 		{"Concurrent", concurrent},
 		{"ManySnapshots", manySnapshots},
 		{"Quota", quota},
+		{"Discount", discount},
 		{"Recount", recount},
 		{"StillOpen", stillOpen},
 		{"Reopen", reopen},
