@@ -172,6 +172,102 @@ int main(int n, char **a) {
 	x.in.Close()
 }
 
+// Programs of many threads that execute themselves again and again, by the main thread
+// or by another, which takes the main one's number then: no checkpoint waits for ever for
+// what was killed, or leaves somebody traced. On a busy machine one may be refused, as
+// an execve waits until all other threads have ended.
+func TestKindsOfExecves(t *testing.T) {
+	program := build(t, `
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static char *by, n[20];
+static void *spin(void *a) { for (;;) getppid(); }
+static void *again(void *a) { usleep(2000 + getpid() * 7919 % 3000 + atoi(n) * 137 % 5000); execl("/root/execve", "execve", by, n, NULL); _exit(1); }
+int main(int c, char **v) {
+	pthread_t p;
+	by = v[1];
+	snprintf(n, sizeof n, "%d", atoi(v[2]) + 1);
+	if (atoi(n) % 10 == 0) { printf("= %s\n", n); fflush(stdout); }
+	for (int i = 0; i < 4; i++) pthread_create(&p, 0, spin, 0);
+	if (*by == 'm') again(0);
+	pthread_create(&p, 0, again, 0);
+	pause();
+}
+`)
+	for _, by := range []string{"main", "other"} {
+		t.Run(by, func(t *testing.T) {
+			h := newHost(t)
+			box := h.create()
+			h.put(box, "/root/execve", program)
+			x, y := h.exec(box, false, "/root/execve", by, "0"), h.exec(box, false, "/root/execve", by, "0")
+			x.until("= 10")
+			var last string
+			for range 20 {
+				id := h.id("cp")
+				_, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: id})
+				switch {
+				case err == nil:
+					last = id
+				case !fault.Is(err, fault.Uncapturable) || !strings.Contains(err.Error(), "does not stop"):
+					t.Error(err)
+				}
+			}
+			for _, s := range []*talk{x, y} {
+				for range 2 { // each goes on
+					s.until("= ")
+				}
+			}
+			realtime(t)
+			if last == "" {
+				return
+			}
+			_, ss := h.rollback(box, last)
+			for _, s := range []*talk{x, y} {
+				ss[s.id].until("= ")
+			}
+			realtime(t)
+		})
+	}
+}
+
+// Processes that are stopped and told to go on all the time: no checkpoint fails over a
+// stop that is on its way, and none is lost.
+func TestKindsOfStops(t *testing.T) {
+	h := newHost(t)
+	box := h.create()
+	x := h.obedient(box)
+	x.must("a storm of stops", `
+import itertools, mmap, random, threading
+m = mmap.mmap(-1, 4096)
+def spin(i):
+    for n in itertools.count(): m[8*i:8*i+8] = struct.pack('Q', n)
+ps = [child(lambda i=i: spin(i)) for i in range(6)]
+going = True
+def storm():
+    while going: os.kill(random.choice(ps), random.choice([signal.SIGSTOP, signal.SIGCONT]))
+t = threading.Thread(target=storm); t.start()
+counts = lambda: [struct.unpack_from('Q', m, 8*i)[0] for i in range(6)]
+`)
+	var c control.Checkpoint
+	for range 20 {
+		c = h.checkpoint(box)
+	}
+	settle := `
+going = False; t.join()
+for p in ps: os.kill(p, signal.SIGSTOP)
+for p in ps: same(os.WIFSTOPPED(os.waitpid(p, os.WUNTRACED)[1]), True)
+for p in ps: os.kill(p, signal.SIGCONT)
+was = counts(); until(lambda: all(a != b for a, b in zip(was, counts())), 'all go on')
+`
+	x.must("settle", settle)
+	realtime(t)
+	_, ss := h.rollback(box, c.ID)
+	ss[x.id].must("settle", settle)
+}
+
 // realtime looks for a thread of these tests' sandboxes that is real-time, or
 // traced.
 func realtime(t *testing.T) {

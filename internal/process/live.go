@@ -64,7 +64,8 @@ type Live struct {
 	begun       []*liveThread // whose batches run
 	lastPID     int           // that the pid namespace gave; 0: not known
 	signals     [peeked][128]byte
-	strays      []int     // told to stop, and given up before they did
+	undertaker  *undertaker
+	strays      []stray
 	vforks      []*seized // told to stop, and wait for a child of vfork(2)
 }
 
@@ -123,7 +124,8 @@ func NewLive(cfg Config) (*Live, error) {
 		return nil, err
 	}
 	return &Live{
-		cfg: cfg, procs: map[int]*liveProcess{}, threads: map[int]*liveThread{},
+		undertaker: newUndertaker(),
+		cfg:        cfg, procs: map[int]*liveProcess{}, threads: map[int]*liveThread{},
 		ipc: -1, alarm: a, origins: memory.NewOrigins(), buf: make([]byte, 1<<16),
 	}, nil
 }
@@ -162,18 +164,22 @@ func (p *liveProcess) close() {
 	_ = unix.Close(p.pidfd)
 }
 
-// meet makes the records of a thread that was not there at the last stop. The
-// thread is stopped.
-func (l *Live) meet(tid int) (*liveThread, error) {
-	st, err := readStatus(tid)
-	if err != nil {
-		return nil, err
+// meet makes the records of a thread that was not there at the last stop. It stands.
+func (l *Live) meet(s *seized) (*liveThread, error) {
+	tid := s.tid
+	if s.status == nil {
+		st, err := readStatus(tid)
+		if err != nil {
+			return nil, err
+		}
+		s.status = &st
 	}
+	st := s.status
 	t := &liveThread{host: tid, tid: st.inner, xstate: make([]byte, xstateMax)}
 	p := l.procs[st.leader]
 	if p == nil {
-		p, err = l.meetProcess(st.leader, tid)
-		if err != nil {
+		var err error
+		if p, err = l.meetProcess(st.leader, tid); err != nil {
 			return nil, err
 		}
 		l.procs[st.leader] = p

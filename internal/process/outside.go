@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -132,8 +133,8 @@ func (l *Live) readProcess(p *liveProcess) error {
 		m.State, m.StopSignal = image.Stopped, sig
 	}
 	for _, t := range p.threads {
-		if t.deliver == int(unix.SIGSTOP) { // nobody could queue it for itself and go on
-			m.State, m.StopSignal = image.Stopped, t.deliver
+		if t.deliver == int(unix.SIGSTOP) || t.tracee.Stops() { // nobody could queue it for itself and go on
+			m.State, m.StopSignal = image.Stopped, int(unix.SIGSTOP)
 		}
 	}
 	for r := range m.Limits {
@@ -153,6 +154,7 @@ func (l *Live) readProcess(p *liveProcess) error {
 	if m.Pending, err = l.pending(p.threads[0], true); err != nil {
 		return err
 	}
+	takeStops(m)
 	adj, err := l.read(p, "oom_score_adj")
 	if err != nil {
 		return err
@@ -173,6 +175,25 @@ func (l *Live) readProcess(p *liveProcess) error {
 		return err
 	}
 	return p.memory.Refresh()
+}
+
+// takeStops makes a process that has a SIGSTOP pending one that is stopped. Nobody can
+// block it, so it is only that the process has not got to run yet; a restore could not
+// give it one without standing over it.
+func takeStops(m *image.Process) {
+	is := func(si [ptrace.SiginfoSize]byte) bool {
+		return unix.Signal(binary.LittleEndian.Uint32(si[:])) == unix.SIGSTOP
+	}
+	take := func(pending [][ptrace.SiginfoSize]byte) [][ptrace.SiginfoSize]byte {
+		if slices.ContainsFunc(pending, is) {
+			m.State, m.StopSignal = image.Stopped, int(unix.SIGSTOP)
+		}
+		return slices.DeleteFunc(pending, is)
+	}
+	m.Pending = take(m.Pending)
+	for _, t := range m.Threads {
+		t.Pending = take(t.Pending)
+	}
 }
 
 // coreFilter reads which memory of a process goes into a core file (core(5)).

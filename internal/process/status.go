@@ -20,22 +20,31 @@ type status struct {
 
 // readStatus reads a thread's status by its number on the host.
 func readStatus(tid int) (status, error) {
-	var buf [4096]byte
+	text, err := statusText(tid)
+	if err != nil {
+		return status{}, err
+	}
+	s, err := parseStatus(text)
+	if err != nil {
+		return s, fmt.Errorf("/proc/%d/status: %w", tid, err)
+	}
+	return s, nil
+}
+
+// statusText reads /proc/TID/status.
+func statusText(tid int) ([]byte, error) {
+	buf := make([]byte, 4096)
 	path := fmt.Sprintf("/proc/%d/status", tid)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return status{}, fmt.Errorf("open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	n, err := unix.Read(fd, buf[:])
+	n, err := unix.Read(fd, buf)
 	_ = unix.Close(fd)
 	if err != nil {
-		return status{}, fmt.Errorf("read %s: %w", path, err)
+		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	s, err := parseStatus(buf[:n])
-	if err != nil {
-		return s, fmt.Errorf("%s: %w", path, err)
-	}
-	return s, nil
+	return buf[:n], nil
 }
 
 func parseStatus(text []byte) (s status, err error) {

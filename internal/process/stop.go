@@ -72,7 +72,9 @@ func (l *Live) stopOnce() error {
 // stopAll seizes and interrupts until a look at the cgroup shows no thread that
 // does not stand. Threads that stand start no others, so it ends.
 func (l *Live) stopAll() error {
+	l.undertaker.begin()
 	err := l.stopEach()
+	l.undertaker.end()
 	if err != nil {
 		l.abandon(l.vforks)
 	}
@@ -109,7 +111,10 @@ func (l *Live) stopEach() error {
 		case len(l.vforks) > 0:
 			err = l.passVforks()
 		default:
-			return nil
+			var changed bool
+			if changed, err = l.reap(); err == nil && !changed {
+				return nil
+			}
 		}
 		if err != nil {
 			return err
@@ -120,42 +125,78 @@ func (l *Live) stopEach() error {
 // awaitAll waits for threads that were told to stop. After an error none of
 // them is traced without a record, or noted as a stray.
 func (l *Live) awaitAll(started []*seized) error {
-	for i, s := range started {
-		if err := l.await(s); err != nil {
-			l.abandon(started[i:])
+	deadline := time.Now().Add(patience)
+	for {
+		late := started[:0]
+		for i, s := range started {
+			there, err := l.await(s)
+			if err != nil {
+				l.abandon(late)
+				l.abandon(started[i:])
+				return err
+			}
+			if !there {
+				late = append(late, s)
+			}
+		}
+		if started = late; len(started) == 0 {
+			return nil
+		}
+		// It may be in an execve, which waits for those that it has killed: threads that
+		// stand, and others that find no processor to end on.
+		for _, s := range started {
+			hurryKilled(s.leader)
+		}
+		if _, err := l.reap(); err != nil {
+			l.abandon(started)
+			return err
+		}
+		if time.Now().After(deadline) {
+			err := unstoppable(started[0].tid)
+			l.abandon(started)
 			return err
 		}
 	}
-	return nil
 }
 
 // seized is a thread that was told to stop.
 type seized struct {
-	tid   int
-	known *liveThread // nil: a new one
-	boost boost
+	tid    int
+	leader int         // of its process, as far as it is known
+	status *status     // of a new one
+	moved  bool        // it executed a program, and has its leader's number since
+	known  *liveThread // nil: a new one
+	boost  boost
 }
 
 // seize tells a thread to stop. Nil without an error: it has ended.
 func (l *Live) seize(tid int) (*seized, error) {
 	s := &seized{tid: tid, known: l.known(tid)}
+	if s.known != nil {
+		s.leader = s.known.process.host
+	} else if st, err := readStatus(tid); err == nil {
+		s.leader, s.status = st.leader, &st
+	}
 	if l.cfg.Realtime {
 		s.boost.raise(tid)
 	}
-	if i := slices.Index(l.strays, tid); i >= 0 { // told already, at an earlier stop
+	if i := slices.IndexFunc(l.strays, func(x stray) bool { return x.tid == tid }); i >= 0 { // told already, at an earlier stop
 		l.strays = slices.Delete(l.strays, i, i+1)
 		return s, nil
 	}
 	// Its filter holds until it stands: it runs on until then.
-	err := ptrace.Seize(tid, 0)
+	err := trySeize(tid)
 	if err == nil {
 		err = ptrace.Interrupt(tid)
 	}
 	switch {
 	case err == nil:
+		l.undertaker.traces(tid)
 		return s, nil
 	case err == unix.ESRCH || err == unix.EPERM && ended(tid):
 		return nil, nil
+	case err == unix.EPERM && l.traces(tid):
+		return s, l.adopt(s)
 	case err == unix.EPERM:
 		s.boost.lower(tid, new(int))
 		return nil, fault.New(fault.Uncapturable, "%s is traced by another process inside (a debugger), or belongs to the kernel", describeThread(tid)).
@@ -205,28 +246,47 @@ func ended(tid int) bool {
 	return err != nil || s.state == 'Z' || s.state == 'X'
 }
 
-// await waits until a thread stands, and reads its registers.
-func (l *Live) await(s *seized) error {
+// await waits briefly until a thread stands, and reads its registers. A parent of
+// vfork is put aside. It reports whether nothing is left to wait for.
+func (l *Live) await(s *seized) (there bool, err error) {
+	if t := l.threads[s.tid]; s.moved && t != nil && t.round == l.round {
+		return true, nil // it was waited for under this number, too
+	}
 	st, err := l.wait(s.tid, briefly)
-	if err == unix.EINTR {
-		if inVfork(s.tid) {
-			l.vforks = append(l.vforks, s)
-			return nil
+	switch {
+	case err == unix.EINTR && inVfork(s.tid):
+		l.vforks = append(l.vforks, s)
+		return true, nil
+	case err == unix.EINTR:
+		return false, nil
+	case err == unix.ECHILD:
+		return l.move(s)
+	case err != nil:
+		return false, fmt.Errorf("wait for thread %d: %w", s.tid, err)
+	case !st.Stopped():
+		return true, nil // it ended
+	}
+	return l.standOrEnd(s, st)
+}
+
+// standOrEnd is stand, for a thread that may be killed meanwhile by an execve of another.
+// Who waits for its end is the same as if it had come to stand.
+func (l *Live) standOrEnd(s *seized, st ptrace.Status) (there bool, err error) {
+	if err = l.stand(s, st); errors.Is(err, unix.ESRCH) {
+		if t := l.threads[s.tid]; t != nil {
+			l.dropThread(t)
 		}
-		st, err = l.wait(s.tid, patience-briefly)
+		s.known = nil
+		return false, nil
 	}
-	if err == unix.EINTR {
-		return unstoppable(s.tid)
-	}
-	if err == unix.ECHILD || err == nil && !st.Stopped() {
-		return nil // it ended
-	}
-	if err != nil {
-		return fmt.Errorf("wait for thread %d: %w", s.tid, err)
-	}
+	return true, err
+}
+
+// stand makes a thread that has come to stand one of those that stand.
+func (l *Live) stand(s *seized, st ptrace.Status) (err error) {
 	t := s.known
 	if t == nil {
-		if t, err = l.meet(s.tid); err != nil {
+		if t, err = l.meet(s); err != nil {
 			_ = ptrace.Detach(s.tid, 0)
 			s.boost.lower(s.tid, new(int))
 			return err
@@ -293,75 +353,6 @@ func (l *Live) wait(tid int, d time.Duration) (st ptrace.Status, err error) {
 	}
 }
 
-// abandon lets go of threads that were told to stop and have no record. A
-// thread that does not stop keeps our mark; it is let go when it does.
-func (l *Live) abandon(ss []*seized) {
-	for _, s := range ss {
-		if st, ok, err := ptrace.TryWait(s.tid); err == nil && ok && st.Stopped() {
-			sig := 0
-			if st.Event() == 0 {
-				sig = st.Signal()
-			}
-			_ = ptrace.Detach(s.tid, sig)
-		} else {
-			l.strays = append(l.strays, s.tid)
-		}
-		s.boost.lower(s.tid, new(int))
-	}
-}
-
-// strayPatience is how long a thread that did not stop in time may take to
-// stop after all, before the checkpoint is given up over it.
-const strayPatience = 500 * time.Millisecond
-
-// Tend lets go of threads that were told to stop and did so only after the stop
-// was given up, and reports whether there are more to come. After a Stop that
-// failed it must be called from time to time until there are none: they stand
-// until then.
-func (l *Live) Tend() (more bool) {
-	if l.stopped {
-		return false
-	}
-	l.strays = slices.DeleteFunc(l.strays, func(tid int) bool {
-		st, changed, err := ptrace.TryWait(tid)
-		if err == nil && changed {
-			l.release(tid, st)
-		}
-		return err != nil || changed
-	})
-	return len(l.strays) > 0
-}
-
-// release lets a stray go, if it stands.
-func (l *Live) release(tid int, st ptrace.Status) {
-	if !st.Stopped() {
-		return
-	}
-	sig := 0
-	if st.Event() == 0 {
-		sig = st.Signal()
-	}
-	_ = ptrace.Detach(tid, sig)
-}
-
-// waitStrays waits for threads that were told to stop and did not, and lets
-// them go. Until it has, they would stand as soon as they can.
-func (l *Live) waitStrays() error {
-	for len(l.strays) > 0 {
-		tid := l.strays[0]
-		st, err := l.wait(tid, strayPatience)
-		if err == unix.EINTR {
-			return fault.New(fault.Uncapturable, "%s waits in the kernel and has not stopped for %v", describeThread(tid), strayPatience).
-				WithHint("the sandbox goes on; it may wait for a child that shares its memory (vfork), or for a device; try again")
-		}
-		if err == nil {
-			l.release(tid, st)
-		}
-		l.strays = l.strays[1:]
-	}
-	return nil
-}
-
 // tasks lists the threads of the cgroup.
 func (l *Live) tasks() ([]int, error) {
 	n := 0
@@ -414,6 +405,7 @@ func (t *liveThread) returnTraps() {
 // Resume lets every thread go on as it was.
 func (l *Live) Resume() error {
 	var first error
+	var killed []stray
 	for _, t := range l.threads { // all stand while descriptors are looked at
 		if t.round == l.round && t.tracee != nil {
 			t.regs = l.resumeRegisters(t)
@@ -442,12 +434,15 @@ func (l *Live) Resume() error {
 			}
 			err = ptrace.Detach(t.host, t.deliver)
 		}
-		if err != nil && !errors.Is(err, unix.ESRCH) && first == nil { // killed meanwhile: nobody to let go
+		if errors.Is(err, unix.ESRCH) { // killed meanwhile
+			killed = append(killed, stray{t.host, t.process.host})
+		} else if err != nil && first == nil {
 			first = fmt.Errorf("let thread %d go on: %w", t.tid, err)
 		}
 		t.tracee = nil
 	}
 	l.pin.give()
 	l.stopped = false
+	l.bury(killed)
 	return first
 }

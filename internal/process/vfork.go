@@ -69,10 +69,17 @@ func (l *Live) passVforks() error {
 		waiting := l.vforks
 		l.vforks = nil
 		for i, s := range waiting {
-			if err := l.await(s); err != nil { // in vfork still: it is in the list again
+			there, err := l.await(s) // in vfork still: it is in the list again
+			if err != nil {
 				l.vforks = append(l.vforks, waiting[i:]...)
 				return err
 			}
+			if !there {
+				l.vforks = append(l.vforks, s)
+			}
+		}
+		if _, err := l.reap(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -114,7 +121,7 @@ func (l *Live) untilExec(t *liveThread, deadline time.Time) error {
 		return fault.New(fault.Uncapturable, "%s was stopped by job control, and its parent waits in vfork until it executes a program", describe(t.process)).
 			WithHint("let it go on, then try again").Passing()
 	}
-	s := &seized{tid: t.host, boost: t.boost}
+	s := &seized{tid: t.host, leader: t.process.host, boost: t.boost}
 	err := t.tracee.SetRegisters(l.resumeRegisters(t))
 	if err == nil {
 		err = ptrace.SetOptions(t.host, unix.PTRACE_O_TRACEEXEC)
@@ -151,13 +158,11 @@ func (l *Live) untilExec(t *liveThread, deadline time.Time) error {
 			if err = ptrace.Interrupt(s.tid); err == nil {
 				err = ptrace.Continue(s.tid, 0)
 			}
-			if err == nil {
-				err = l.await(s)
-			}
 			if err != nil {
 				l.abandon([]*seized{s})
+				return err
 			}
-			return err
+			return l.awaitAll([]*seized{s})
 		case st.Event() == unix.PTRACE_EVENT_STOP && st.Signal() != int(unix.SIGTRAP):
 			l.release(s.tid, st)
 			s.boost.lower(s.tid, new(int))

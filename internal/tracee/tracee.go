@@ -32,10 +32,12 @@ type Tracee struct {
 	// SIGTRAP gets through: traps that somebody had sent it, and signals for something
 	// that the thread itself has done (a fault, SIGSYS) and that were pending. The kernel
 	// gives a thread those first when another of their kind gets through, blocked or
-	// not, and our trap is one (dequeue_synchronous_signal in kernel/signal.c). The
+	// not, and our trap is one (dequeue_synchronous_signal in kernel/signal.c). SIGSTOP,
+	// which nobody can block, comes too, in a thread that was running. The
 	// thread has not got them: whoever lets it go must deliver them.
 	Traps [][ptrace.SiginfoSize]byte
 
+	live bool   // see Stopped
 	loop uint64 // where the batch loop is in its memory
 	born []int  // what the last batch cloned, in order
 }
@@ -55,7 +57,7 @@ func Seize(tid int, options uintptr) (*Tracee, error) {
 // Stopped takes over a thread that this OS thread has seized and that stands,
 // with the registers it stopped with. It has no batch loop yet: see
 // [Tracee.UseLoop].
-func Stopped(tid int, regs Registers) *Tracee { return &Tracee{TID: tid, Base: regs} }
+func Stopped(tid int, regs Registers) *Tracee { return &Tracee{TID: tid, Base: regs, live: true} }
 
 // firstStop waits for a stop and reads the registers.
 func (t *Tracee) firstStop() error {
@@ -179,12 +181,21 @@ func (t *Tracee) setAside(sig int) (ours bool, err error) {
 		if raised {
 			return true, nil
 		}
+	} else if sig == int(unix.SIGSTOP) && t.live {
+		// One for the thread and one for its process at most.
 	} else if !raised || slices.ContainsFunc(t.Traps, func(o [ptrace.SiginfoSize]byte) bool { return o[0] == si[0] }) {
 		// One of each is pending at most: this is about what runs here.
 		return false, fmt.Errorf("thread %d got signal %d", t.TID, sig)
 	}
 	t.Traps = append(t.Traps, si)
 	return false, nil
+}
+
+// Stops reports whether a SIGSTOP came while the thread ran for us.
+func (t *Tracee) Stops() bool {
+	return slices.ContainsFunc(t.Traps, func(si [ptrace.SiginfoSize]byte) bool {
+		return unix.Signal(binary.LittleEndian.Uint32(si[:])) == unix.SIGSTOP
+	})
 }
 
 // Born adopts the threads and children that the last batch cloned, in the
