@@ -17,7 +17,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -31,6 +30,7 @@ const baseURL = "http://sandtree"
 
 // Client speaks to one daemon over its unix socket.
 type Client struct {
+	first       *first
 	transport   *http.Transport
 	daemon      sandtreev1connect.DaemonClient
 	sandboxes   sandtreev1connect.SandboxesClient
@@ -46,18 +46,16 @@ type Client struct {
 func Dial(socket string) (*Client, error) {
 	// The first connection shows at once whether a daemon is there, and then
 	// carries the first request.
-	first, err := net.Dial("unix", socket)
+	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return nil, &Error{
 			Kind: Unavailable, Message: "no daemon answers at " + socket + ": " + reason(err),
 			Hint: "start it with: sandtree serve",
 		}
 	}
-	var once sync.Once
+	f := newFirst(conn)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var conn net.Conn
-		once.Do(func() { conn = first })
-		if conn != nil {
+		if conn := f.take(time.Now()); conn != nil {
 			return conn, nil
 		}
 		var d net.Dialer
@@ -74,6 +72,7 @@ func Dial(socket string) (*Client, error) {
 	h := &http.Client{Transport: t}
 	opts := connect.WithInterceptors(connect.UnaryInterceptorFunc(text))
 	return &Client{
+		first:       f,
 		transport:   t,
 		daemon:      sandtreev1connect.NewDaemonClient(h, baseURL, opts),
 		sandboxes:   sandtreev1connect.NewSandboxesClient(h, baseURL, opts),
@@ -87,6 +86,7 @@ func Dial(socket string) (*Client, error) {
 
 // Close closes idle connections.
 func (c *Client) Close() error {
+	c.first.close()
 	c.transport.CloseIdleConnections()
 	return nil
 }
