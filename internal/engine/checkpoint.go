@@ -76,7 +76,7 @@ func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, []cont
 		return nil, nil, err
 	}
 	var items []control.Item
-	if r.Explain {
+	if r.Explain && f.capture.KeepShared(e.family.files.file) == nil { // if not, it fails there again, and is reported
 		items = explain(c, f.capture)
 	}
 	f.async, f.keep = r.Async, r.Keep && e.keeper.on
@@ -256,9 +256,9 @@ func (e *Engine) attempt(b *box, o *body, c *checkpoint, arena *memory.Arena, st
 	return capture, err
 }
 
-// besideStop is how much is done beside the thread that stops the processes: their
-// files and their pages are copied.
-const besideStop = 2
+// besideStop is how much is done at once beside the thread that stops the processes: their
+// files, their pages and their shared memory are copied.
+const besideStop = 3
 
 // pauses are how long the processes go on before a checkpoint is tried again
 // that was refused over something of the moment: unread messages, a process that

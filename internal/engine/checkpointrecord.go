@@ -181,6 +181,12 @@ func (c *checkpoint) freeMemory() {
 	for _, z := range c.zygotes {
 		z.release()
 	}
+	for _, s := range c.tree.Shared {
+		if s.FD >= 0 {
+			c.family.files.give(s.FD)
+			s.FD = -1
+		}
+	}
 	c.tree.Close()
 	c.shm.close()
 	c.tree, c.zygotes, c.sessions, c.shm = nil, nil, nil, nil

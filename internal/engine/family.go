@@ -30,6 +30,7 @@ type family struct {
 	window  window
 	crew    sched.Crew // does what is done beside a body's thread while processes stand
 	arenas  arenas
+	files   recycler // for shared memory of checkpoints
 	keeper  *keeper
 	evictor *evictor
 
@@ -88,6 +89,7 @@ func newFamily(cfg control.Config, log *slog.Logger) (_ *family, err error) {
 
 func (f *family) close() error {
 	f.arenas.close()
+	f.files.close()
 	f.crew.Close()
 	f.unaccepted.close()
 	if f.blanks != nil {

@@ -146,6 +146,9 @@ func (u *unfinished) zygotes() (err error) {
 	if !u.body.finishing.valid(u.epoch) {
 		return fault.New(fault.Internal, "the checkpoint before it, which it is a difference to, has failed")
 	}
+	if err := u.capture.KeepShared(u.body.family.files.file); err != nil {
+		return err
+	}
 	u.checkpoint.zygotes, err = u.body.updateZygotes(u.capture, u.checkpoint.snapshot)
 	return errors.Join(err, failZygotes.Hit())
 }

@@ -38,6 +38,8 @@ type Capture struct {
 	// backings are files of mappings that are not the overlay's, or have no
 	// name: see [Capture.Backing].
 	backings map[vmaKey]int
+	// shared is shared memory that is in the arena: see [Capture.KeepShared].
+	shared []*sharedCopy
 }
 
 type vmaKey struct {
@@ -92,7 +94,8 @@ func (c *Capture) Join() {
 // call [Live.Discard]: pages that it found changed would be taken for unchanged
 // by the next one. The tree is the same as before in any case.
 //
-// Pages are copied into the arena, which the result refers to. From the call of
+// Pages are copied into the arena, which the result refers to, and so is shared memory,
+// until [Capture.KeepShared]. From the call of
 // files on, which must not wait, files are neither opened nor looked at: a
 // snapshot of them can be taken beside.
 func (l *Live) Capture(env descriptor.Env, arena *memory.Arena, files func()) (*Capture, error) {
@@ -116,10 +119,8 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 		last = now
 		return fail.Hit()
 	}
-	for _, p := range l.order {
-		if err := l.readProcess(p); err != nil {
-			return err
-		}
+	if err := l.readProcesses(); err != nil {
+		return err
 	}
 	zombies, err := l.readZombies()
 	if err != nil {
@@ -137,9 +138,8 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := l.refuseSegments(c.Tree); err != nil {
 		return err
 	}
-	if err := l.listDescriptors(); err != nil {
-		return err
-	}
+	shared := l.beginShared(arena)
+	defer func() { _ = shared.early() }() // nothing may look at it when they go on
 	if err := l.readDescriptors(c, env); err != nil {
 		return err
 	}
@@ -155,11 +155,11 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	}
 	c.Tree.Processes = parentsFirst(append(c.Tree.Processes, zombies...), l.childrenOf)
 	l.followLineages(c)
-	pages := func() error { return nil }
+	found, pages := l.newScan(), func() error { return nil }
 	defer func() { _ = pages() }() // nothing may look at them when they go on
 	err = l.readInside(func() {
 		l.scanned = true
-		pages = sync.OnceValue(l.cfg.Beside(func() error { return l.readPages(c, arena) }))
+		pages = sync.OnceValue(l.cfg.Beside(func() error { return l.readPages(c, arena, found) }))
 	})
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := stage("inside", failInside); err != nil {
 		return err
 	}
-	if c.Tree.Shared, err = l.readShared(c.Tree.Files); err != nil {
+	if err := l.readShared(c, shared); err != nil {
 		return err
 	}
 	if err := failShared.Hit(); err != nil {
@@ -176,6 +176,9 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	}
 	if err := l.readClocks(c.Tree); err != nil {
 		return err
+	}
+	if len(l.order) > 1 {
+		found.run(l.second())
 	}
 	if err := pages(); err != nil {
 		return err
@@ -224,15 +227,6 @@ func (l *Live) findLastPID(c *Capture) {
 			c.Tree.LastPID = max(c.Tree.LastPID, t.TID)
 		}
 	}
-}
-
-func (l *Live) listDescriptors() (err error) {
-	for _, p := range l.order {
-		if p.numbers, err = descriptor.List(p.via, p.numbers[:0]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (l *Live) readDescriptors(c *Capture, env descriptor.Env) error {

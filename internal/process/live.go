@@ -59,6 +59,8 @@ type Live struct {
 	ipc         int // the incarnation's IPC namespace; -1: not opened yet
 	descriptors descriptor.Capturer
 	origins     *memory.Origins
+	undescribed map[sharedKey]bool // shared memory that no descriptor referred to at the last stop
+	spare       *memory.Scratch    // of the thread that stops; nil: it was not needed yet
 	buf         []byte
 	tids        []int
 	begun       []*liveThread // whose batches run
@@ -128,6 +130,15 @@ func NewLive(cfg Config) (*Live, error) {
 		cfg:        cfg, procs: map[int]*liveProcess{}, threads: map[int]*liveThread{},
 		ipc: -1, alarm: a, origins: memory.NewOrigins(), buf: make([]byte, 1<<16),
 	}, nil
+}
+
+// second is scratch memory of the thread that stops, beside that of another one which looks
+// at memory.
+func (l *Live) second() *memory.Scratch {
+	if l.spare == nil {
+		l.spare = memory.NewScratch()
+	}
+	return l.spare
 }
 
 // LetGo makes a stopped tree go on, and tells whether this OS thread traces nobody

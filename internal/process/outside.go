@@ -1,11 +1,10 @@
 package process
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strconv"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -104,8 +103,46 @@ func describe(p *liveProcess) string {
 	return fmt.Sprintf("process %d (%s)", p.pid, p.stat.comm)
 }
 
-// readProcess reads what can be seen of a process from outside.
-func (l *Live) readProcess(p *liveProcess) error {
+// readProcesses reads what can be seen of all processes from outside: what ptrace
+// tells here, since it belongs to this thread, and what stands in files of /proc on another
+// one beside that, and here, too, when the former is done.
+func (l *Live) readProcesses() error {
+	for _, p := range l.order {
+		if err := l.readState(p); err != nil {
+			return err
+		}
+	}
+	var next atomic.Int32
+	files := func() error {
+		buf := make([]byte, maxAuxv)
+		for {
+			i := int(next.Add(1)) - 1
+			if i >= len(l.order) {
+				return nil
+			}
+			if err := l.order[i].readFiles(buf); err != nil {
+				return err
+			}
+		}
+	}
+	outcome := l.cfg.Beside(files)
+	var err error
+	for _, p := range l.order {
+		if err = l.readProcess(p); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = files()
+	}
+	if e := outcome(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// readState reads how a process stands, and begins its image.
+func (l *Live) readState(p *liveProcess) error {
 	var err error
 	was := p.stat.mm
 	if p.stat, err = l.readStat(p.pid); err != nil {
@@ -124,11 +161,16 @@ func (l *Live) readProcess(p *liveProcess) error {
 			return err
 		}
 	}
-	m := &image.Process{
+	p.image = &image.Process{
 		PID: p.pid, Parent: p.stat.parent, Group: p.stat.group, Session: p.stat.session,
 		State: image.Running, Comm: p.stat.comm, ExitSignal: p.stat.exitSignal, Terminal: -1,
 	}
-	p.image = m
+	return nil
+}
+
+// readProcess reads what is told of a process by its number.
+func (l *Live) readProcess(p *liveProcess) error {
+	m := p.image
 	if sig := p.threads[0].jobStop; sig != 0 {
 		m.State, m.StopSignal = image.Stopped, sig
 	}
@@ -151,30 +193,12 @@ func (l *Live) readProcess(p *liveProcess) error {
 		}
 		m.Threads = append(m.Threads, t.image)
 	}
+	var err error
 	if m.Pending, err = l.pending(p.threads[0], true); err != nil {
 		return err
 	}
 	takeStops(m)
-	adj, err := l.read(p, "oom_score_adj")
-	if err != nil {
-		return err
-	}
-	if m.OOMScoreAdj, err = strconv.Atoi(string(bytes.TrimSpace(adj))); err != nil {
-		return fmt.Errorf("oom_score_adj of process %d: %w", p.pid, err)
-	}
-	if m.CoreFilter, err = l.coreFilter(p); err != nil {
-		return err
-	}
-	if m.Exe, err = l.link(p, "exe"); err != nil {
-		return err
-	}
-	if m.Cwd, err = l.link(p, "cwd"); err != nil {
-		return err
-	}
-	if m.Root, err = l.link(p, "root"); err != nil {
-		return err
-	}
-	return p.memory.Refresh()
+	return nil
 }
 
 // takeStops makes a process that has a SIGSTOP pending one that is stopped. Nobody can
@@ -194,42 +218,4 @@ func takeStops(m *image.Process) {
 	for _, t := range m.Threads {
 		t.Pending = take(t.Pending)
 	}
-}
-
-// coreFilter reads which memory of a process goes into a core file (core(5)).
-func (l *Live) coreFilter(p *liveProcess) (*uint32, error) {
-	text, err := l.read(p, "coredump_filter")
-	if err != nil {
-		return nil, err
-	}
-	v, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 16, 32)
-	if err != nil {
-		return nil, fmt.Errorf("coredump_filter of process %d: %w", p.pid, err)
-	}
-	filter := uint32(v)
-	return &filter, nil
-}
-
-// read reads one of the small files of /proc/PID.
-func (l *Live) read(p *liveProcess, name string) ([]byte, error) {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/%s", p.via, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	n, err := unix.Read(fd, l.buf)
-	if err != nil {
-		return nil, fmt.Errorf("read %s of process %d: %w", name, p.pid, err)
-	}
-	return l.buf[:n], nil
-}
-
-// link reads one of the links of /proc/PID.
-func (l *Live) link(p *liveProcess, name string) (string, error) {
-	var buf [unix.PathMax + 16]byte
-	n, err := unix.Readlink(fmt.Sprintf("/proc/%d/%s", p.via, name), buf[:])
-	if err != nil {
-		return "", fmt.Errorf("read %s of process %d: %w", name, p.pid, err)
-	}
-	return string(buf[:n]), nil
 }

@@ -1,24 +1,92 @@
 package process
 
 import (
+	"sync"
+
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
 )
+
+// scan finds the pages that changed, of one process after another. Threads may take turns
+// at it beside each other.
+type scan struct {
+	trackers []*memory.Tracker
+	deltas   []*memory.Delta
+	all      chan struct{} // closed when all are found, or one has failed
+
+	mu    sync.Mutex
+	next  int
+	under int // are being looked at
+	err   error
+}
+
+func (l *Live) newScan() *scan {
+	s := &scan{all: make(chan struct{}), deltas: make([]*memory.Delta, len(l.order))}
+	for _, p := range l.order {
+		s.trackers = append(s.trackers, p.memory)
+	}
+	if len(s.trackers) == 0 {
+		close(s.all)
+	}
+	return s
+}
+
+// take returns the next process, if there is one, once the one before it is done.
+func (s *scan) take(before bool, err error) (i int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil && err != nil {
+		s.err = err
+	}
+	if before {
+		s.under--
+	}
+	if s.next < len(s.trackers) && s.err == nil {
+		s.next++
+		s.under++
+		return s.next - 1, true
+	}
+	if before && s.under == 0 {
+		close(s.all)
+	}
+	return 0, false
+}
+
+// run looks at processes until all are taken. The scratch memory is the thread's.
+func (s *scan) run(scratch *memory.Scratch) {
+	i, ok := s.take(false, nil)
+	for ok {
+		d := &memory.Delta{}
+		s.trackers[i].UseScratch(scratch)
+		err := s.trackers[i].Scan(d)
+		d.VMAs = append([]image.VMA(nil), d.VMAs...) // the tracker's own change at the next stop
+		s.deltas[i] = d
+		i, ok = s.take(true, err)
+	}
+}
+
+// wait waits until all are found.
+func (s *scan) wait() error {
+	<-s.all
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
 
 // readPages finds and copies the pages that changed. It runs beside the
 // questions that the processes are asked, which need no memory of theirs: the
 // area is in no mapping that the trackers know. Of all processes the pages are found
 // first: what they share must be known before copying parts it.
-func (l *Live) readPages(c *Capture, arena *memory.Arena) error {
+func (l *Live) readPages(c *Capture, arena *memory.Arena, s *scan) error {
+	s.run(l.cfg.Scratch)
+	if err := s.wait(); err != nil {
+		return err
+	}
 	born := false
-	for _, p := range l.order {
-		d := &memory.Delta{}
-		if err := p.memory.Scan(d); err != nil {
-			return err
-		}
-		d.VMAs = append([]image.VMA(nil), d.VMAs...) // the tracker's own change at the next stop
-		c.Deltas[p.pid] = d
-		born = born || d.Full
+	for i, p := range l.order {
+		p.memory.UseScratch(l.cfg.Scratch)
+		c.Deltas[p.pid] = s.deltas[i]
+		born = born || s.deltas[i].Full
 	}
 	if err := l.findShared(c); err != nil {
 		return err
@@ -41,12 +109,7 @@ func (l *Live) readMappings(c *Capture) error {
 		if err := l.keepBackings(c, p, d); err != nil {
 			return err
 		}
-		p.image.Memory = image.Memory{VMAs: d.VMAs, MM: p.stat.mm}
-		aux, err := l.read(p, "auxv")
-		if err != nil {
-			return err
-		}
-		p.image.Memory.Auxv = append([]byte(nil), aux...)
+		p.image.Memory.VMAs, p.image.Memory.MM = d.VMAs, p.stat.mm
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type hand struct {
 	err error
 }
 
-// idleHands is how many wait at most: a stop uses two.
+// idleHands is how many wait at most: a stop uses three.
 const idleHands = 8
 
 // SpareProcessors has the runtime run more threads than the machine has

@@ -3,6 +3,7 @@ package memory
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -17,8 +18,9 @@ const (
 // Arena is memory that captured pages are copied into. Its first chunk is
 // populated beforehand, since copying into cold memory costs up to forty times
 // as much; more chunks are added as a capture needs them, and given back by
-// [Arena.Reset].
+// [Arena.Reset]. Alloc and Fits are safe for use by several threads beside each other.
 type Arena struct {
+	mu     sync.Mutex
 	chunks [][]byte
 	used   int // of the last chunk
 	limit  int // bytes of all chunks that Alloc goes up to; 0: none
@@ -52,6 +54,8 @@ func (a *Arena) grow() error {
 
 // Fits reports whether n bytes more are within the limit.
 func (a *Arena) Fits(n int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.limit == 0 || (len(a.chunks)-1)*chunkSize+a.used+n <= a.limit
 }
 
@@ -73,6 +77,8 @@ func (a *Arena) Warm(n int) error {
 // Alloc returns up to n bytes, at least a page; n is in whole pages. Beyond the
 // limit the error is of kind Exhausted.
 func (a *Arena) Alloc(n int) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.used == chunkSize {
 		if size := (len(a.chunks) + 1) * chunkSize; a.limit > 0 && size > a.limit {
 			return nil, fault.New(fault.Exhausted, "the checkpoint needs more than %d MB of memory at once, and no more is free for it", a.limit>>20).

@@ -84,6 +84,9 @@ func (t *Tracker) Reopen() error {
 // Via tells by the number of which thread the process is reached from now on.
 func (t *Tracker) Via(tid int) { t.host = tid }
 
+// UseScratch gives the tracker the scratch memory of the thread that uses it from now on.
+func (t *Tracker) UseScratch(s *Scratch) { t.scratch = s }
+
 // UseOrigins tells what the files of restored processes are. It must be called
 // before the first Refresh.
 func (t *Tracker) UseOrigins(o *Origins) { t.origins = o }
