@@ -192,6 +192,7 @@ func (o *body) unfollow() error {
 	return err
 }
 
+// end ends everything of the body, its incarnation in the way that is given.
 func (o *body) end(ctx context.Context, closeIncarnation func(*sandbox.Incarnation, context.Context) error) error {
 	var errs []error
 	// Write tracking ends after the processes, where they can end before it.

@@ -80,13 +80,7 @@ func (e *Engine) recover(r control.RecoverSandbox, there map[string]int64) (cont
 	}
 	// The nearest ancestor that is there takes the place of one that is not.
 	nearest := func(id string) string {
-		for range len(r.Checkpoints) + 1 {
-			if _, ok := there[id]; ok || id == "" {
-				return id
-			}
-			id = parents[id]
-		}
-		return ""
+		return control.Nearest(id, parents, func(id string) bool { _, ok := there[id]; return ok })
 	}
 	for _, k := range r.Checkpoints {
 		size, ok := there[k.ID]

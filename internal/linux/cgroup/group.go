@@ -27,7 +27,7 @@ type Group struct {
 	threads int        // cgroup.threads, read-only
 	fence   fence      // cgroup.freeze and cgroup.events
 	oom     int        // what tells OOM kills, read-only; -1: nothing does
-	mu      sync.Mutex // guards limits, and descriptors that may be used while the group is closed
+	mu      sync.Mutex // guards limits, and those descriptors that are used until it is closed, by whoever
 	limits  Limits     // as last set
 }
 

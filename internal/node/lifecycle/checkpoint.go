@@ -283,13 +283,7 @@ func (s *Sandboxes) treeOnDisk(ctx context.Context, rec store.Sandbox) (Tree, er
 		parents[c.ID], durable[c.ID] = c.Info.Parent, c.Info.Durable == control.DurableYes
 	}
 	nearest := func(id string) string {
-		for range all {
-			if durable[id] {
-				return id
-			}
-			id = parents[id]
-		}
-		return ""
+		return control.Nearest(id, parents, func(id string) bool { return durable[id] })
 	}
 	for _, c := range all {
 		if durable[c.ID] {

@@ -53,8 +53,8 @@ print("ready", flush=True)
 for line in sys.stdin: print(total, flush=True)
 `
 
-func TestUnaccepted(t *testing.T) {
-	b := newBody(t)
+// openQueue opens what reads connections that nobody has accepted, until the test's end.
+func openQueue(t *testing.T) *acceptqueue.Reader {
 	reads, err := acceptqueue.Open()
 	if fault.Is(err, fault.Unsupported) {
 		t.Skip(err)
@@ -62,7 +62,13 @@ func TestUnaccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer reads.Close()
+	t.Cleanup(func() { reads.Close() })
+	return reads
+}
+
+func TestUnaccepted(t *testing.T) {
+	b := newBody(t)
+	reads := openQueue(t)
 	p := b.python(t, earlyScript)
 	p.reads = reads
 	want := descriptions(t, p.Process.Pid)
@@ -70,7 +76,7 @@ func TestUnaccepted(t *testing.T) {
 	for range 3 {
 		r = p.mustCapture(t)
 	}
-	_, err = p.stdin.WriteString("\n")
+	_, err := p.stdin.WriteString("\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,14 +207,7 @@ func checkFullEarly(t *testing.T, v *restored, client, total int) {
 // Descriptors on their way in a connection that nobody accepted are refused.
 func TestUnacceptedWithDescriptors(t *testing.T) {
 	b := newBody(t)
-	reads, err := acceptqueue.Open()
-	if fault.Is(err, fault.Unsupported) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reads.Close()
+	reads := openQueue(t)
 	p := b.python(t, `
 import socket, sys
 l = socket.socket(socket.AF_UNIX); l.bind("\0rights"); l.listen(); c = socket.socket(socket.AF_UNIX); c.connect("\0rights")

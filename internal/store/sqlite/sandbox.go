@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -64,16 +63,12 @@ func execUpdateSandbox(ctx context.Context, update *sql.Stmt, s store.Sandbox) e
 }
 
 // UpdateBody implements [store.Sandboxes].
-func (d *DB) UpdateBody(ctx context.Context, s store.Sandbox, sessions []store.Session) (err error) {
+func (d *DB) UpdateBody(ctx context.Context, s store.Sandbox, sessions []store.Session) error {
 	tx, err := d.db.BeginTx(ctx, nil)
 	if err != nil {
 		return classify(err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, tx.Rollback())
-		}
-	}()
+	defer func() { _ = tx.Rollback() }() // of what was not committed
 	if err := execUpdateSandbox(ctx, tx.StmtContext(ctx, d.updateSandbox), s); err != nil {
 		return err
 	}
