@@ -43,7 +43,7 @@ func TestFuzzedPrograms(t *testing.T) {
 		seeds = append(seeds, base+uint64(i))
 	}
 	k := newKeepingWith(t, withoutStandbys) // they would cost more than all else
-	failed := map[uint64]bool{}
+	failed := &fuzzedFailures{of: map[uint64]bool{}}
 	begin := time.Now()
 	for len(seeds) > 0 {
 		if took := time.Since(begin); *fuzzedWithin > 0 && took > *fuzzedWithin {
@@ -53,11 +53,37 @@ func TestFuzzedPrograms(t *testing.T) {
 		n := min(len(seeds), fuzzedTogether)
 		(&fuzzed{keeping: k, t: t, binary: binary, failed: failed}).playAll(seeds[:n])
 		seeds = seeds[n:]
-		if len(failed) > 10 {
-			t.Fatal("there are more, perhaps")
+		if len(failed.of) > 10 {
+			t.Error("there are more, perhaps")
+			break
 		}
 	}
-	for seed := range failed {
+	failed.tell(t)
+}
+
+// fuzzedFailures are what failed, to be told once more in the end: there a log that
+// was cut has it.
+type fuzzedFailures struct {
+	of    map[uint64]bool // seeds that failed alone
+	texts []string
+}
+
+func (f *fuzzedFailures) add(t *testing.T, seeds []uint64, why string) {
+	t.Helper()
+	if len(seeds) == 1 {
+		f.of[seeds[0]] = true
+	}
+	text := fmt.Sprintf("seeds %d: %s", seeds, why)
+	f.texts = append(f.texts, text)
+	t.Error(text)
+}
+
+func (f *fuzzedFailures) tell(t *testing.T) {
+	t.Helper()
+	for _, text := range f.texts {
+		t.Logf("failed: %.1500s", text)
+	}
+	for seed := range f.of {
 		t.Logf("again: go test ./internal/engine -run TestFuzzedPrograms -args -fuzzed 1 -fuzzedseed %d", seed)
 	}
 }
@@ -82,7 +108,7 @@ type fuzzed struct {
 	*keeping
 	t      *testing.T
 	binary []byte
-	failed map[uint64]bool
+	failed *fuzzedFailures
 
 	seeds    []uint64
 	sessions []string // by program
@@ -112,9 +138,8 @@ func (f *fuzzed) playAll(seeds []uint64) {
 	if err == nil {
 		return
 	}
-	f.t.Errorf("seeds %d: %v", seeds, err)
+	f.failed.add(f.t, seeds, err.Error())
 	if len(seeds) == 1 {
-		f.failed[seeds[0]] = true
 		return
 	}
 	f.playAll(seeds[:len(seeds)/2])
@@ -133,8 +158,7 @@ func (f *fuzzed) play(seeds []uint64) error {
 	}
 	for i, x := range live {
 		if _, err := x.reply("= ready\n"); err != nil {
-			f.t.Errorf("seed %d does not start: %v", seeds[i], err)
-			f.failed[seeds[i]] = true
+			f.failed.add(f.t, seeds[i:i+1], fmt.Sprintf("it does not start: %v", err))
 			return nil
 		}
 		f.sessions = append(f.sessions, x.id)
@@ -209,8 +233,7 @@ func (f *fuzzed) ask(when string, of []*talk, what string) telling {
 	for i, x := range of {
 		var err error
 		if out[i], err = x.reply(".\n"); err != nil {
-			f.t.Errorf("seed %d, %s: %v", f.seeds[i], when, err)
-			f.failed[f.seeds[i]] = true
+			f.failed.add(f.t, f.seeds[i:i+1], fmt.Sprintf("%s: %v", when, err))
 		}
 	}
 	return out
@@ -242,11 +265,10 @@ func (x *talk) reply(end string) (string, error) {
 func (f *fuzzed) same(when string, was, is telling, live []*talk) {
 	f.t.Helper()
 	for i, seed := range f.seeds {
-		if was[i] == is[i] || f.failed[seed] {
+		if was[i] == is[i] || f.failed.of[seed] {
 			continue
 		}
-		f.failed[seed] = true
-		f.t.Errorf("seed %d, %s:\n%s", seed, when, differences(was[i], is[i]))
+		f.failed.add(f.t, f.seeds[i:i+1], when+":\n"+differences(was[i], is[i]))
 		live[i].say("s")
 		if steps, err := live[i].reply(".\n"); err == nil {
 			f.t.Logf("how seed %d was made:\n%s", seed, steps)
