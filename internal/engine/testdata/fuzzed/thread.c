@@ -30,7 +30,9 @@ static pid_t owner;
 static volatile int woken;
 static void wake(int sig) { (void)sig; woken++; }
 
-static void await(struct thread *t) {
+/* await waits to be asked. was is what the word was before the one who asks could
+ * know that this thread waits: read any later it may be what that one has written. */
+static void await(struct thread *t, uint32_t was) {
 	struct pollfd p = {t->go[0], POLLIN, 0};
 	struct epoll_event e;
 	struct timespec long_time = {100000, 0};
@@ -40,7 +42,6 @@ static void await(struct thread *t) {
 	pthread_sigmask(SIG_BLOCK, NULL, &now);
 	without = now;
 	sigdelset(&without, WAKE);
-	uint32_t was = __atomic_load_n(&t->word, __ATOMIC_SEQ_CST);
 	switch (t->way) {
 	case IN_READ:
 		while (read(t->go[0], &c, 1) != 1);
@@ -87,8 +88,9 @@ static void *run(void *arg) {
 	if (pthread_getattr_np(pthread_self(), &attr) || pthread_attr_getstack(&attr, &stack, &t->stack_size)) die("stack of a thread");
 	t->stack = stack;
 	for (;;) {
+		uint32_t was = __atomic_load_n(&t->word, __ATOMIC_SEQ_CST);
 		if (write(t->back[0], "", 1) != 1) die("answer of a thread");
-		await(t);
+		await(t, was);
 		tell_thread(t->drain); /* the main thread waits: the text is ours */
 	}
 	return NULL;
