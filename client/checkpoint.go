@@ -251,6 +251,9 @@ type ForkResult struct {
 	// Checkpoint is the one that was forked; a fork of a sandbox took it.
 	Checkpoint *Checkpoint
 	Sandboxes  []*Sandbox
+	// Sessions are those that go on in each copy, beside Sandboxes: what
+	// [Sandbox.Sessions] would tell. Each has an id of its own.
+	Sessions [][]*Session
 	// ElapsedNS is the time of each.
 	ElapsedNS []int64
 	// Reseeds stand beside Sandboxes if they were reseeded.
@@ -319,8 +322,13 @@ func (c *Client) ForkWith(ctx context.Context, source string, o ForkOptions) (Fo
 		return ForkResult{}, wrap(err)
 	}
 	f := ForkResult{Checkpoint: c.checkpoint(r.Msg.GetCheckpoint()), ElapsedNS: r.Msg.GetElapsedNs()}
+	of := map[string][]*Session{}
+	for _, m := range r.Msg.GetSessions() {
+		of[m.GetSandbox()] = append(of[m.GetSandbox()], &Session{SessionInfo: fromSession(m), c: c})
+	}
 	for _, m := range r.Msg.GetSandboxes() {
 		f.Sandboxes = append(f.Sandboxes, c.sandbox(m))
+		f.Sessions = append(f.Sessions, of[m.GetId()])
 	}
 	for _, m := range r.Msg.GetReseeds() {
 		f.Reseeds = append(f.Reseeds, Reseed{

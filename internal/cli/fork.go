@@ -13,8 +13,9 @@ import (
 // forked is one copy as --json prints it.
 type forked struct {
 	client.SandboxInfo
-	ElapsedNS int64          `json:"elapsed_ns"`
-	Reseed    *client.Reseed `json:"reseed,omitempty"`
+	Sessions  []client.SessionInfo `json:"sessions"` // that go on in it
+	ElapsedNS int64                `json:"elapsed_ns"`
+	Reseed    *client.Reseed       `json:"reseed,omitempty"`
 }
 
 func (inv *invocation) forkCmd() *cobra.Command {
@@ -61,6 +62,10 @@ SANDTREE_TEMPLATE, SANDTREE_CHECKPOINT, SANDTREE_COPY (1 for the first copy), SA
 			all := make([]forked, len(r.Sandboxes))
 			for i, s := range r.Sandboxes {
 				all[i].SandboxInfo = s.SandboxInfo
+				all[i].Sessions = []client.SessionInfo{}
+				for _, k := range r.Sessions[i] {
+					all[i].Sessions = append(all[i].Sessions, k.SessionInfo)
+				}
 				if i < len(r.ElapsedNS) {
 					all[i].ElapsedNS = r.ElapsedNS[i]
 				}

@@ -136,6 +136,8 @@ type Templates interface {
 type Sandboxes interface {
 	// AddSandbox refuses a template that is not there, with NotFound.
 	AddSandbox(ctx context.Context, s Sandbox) error
+	// AddSandboxes is AddSandbox for all of them, or for none, in one transaction.
+	AddSandboxes(ctx context.Context, all []Sandbox) error
 	Sandbox(ctx context.Context, ref string) (Sandbox, error)
 	// Sandboxes lists them, oldest first.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)
@@ -145,6 +147,9 @@ type Sandboxes interface {
 	// UpdateBody is UpdateSandbox, and UpdateSession for sessions of it, in one
 	// transaction. A session that is not there is passed over.
 	UpdateBody(ctx context.Context, s Sandbox, sessions []Session) error
+	// UpdateSandboxes is UpdateSandbox for all of them, and AddSession for sessions
+	// that are new, in one transaction: all of it is done, or nothing.
+	UpdateSandboxes(ctx context.Context, all []Sandbox, added []Session) error
 	// RemoveSandbox removes it with its sessions and checkpoints.
 	RemoveSandbox(ctx context.Context, id string) error
 }

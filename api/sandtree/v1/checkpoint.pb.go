@@ -1787,7 +1787,10 @@ type ForkResponse struct {
 	// elapsed_ns of each copy.
 	ElapsedNs []int64 `protobuf:"varint,3,rep,packed,name=elapsed_ns,json=elapsedNs,proto3" json:"elapsed_ns,omitempty"`
 	// reseeds stand beside sandboxes, if they were reseeded.
-	Reseeds       []*Reseed `protobuf:"bytes,4,rep,name=reseeds,proto3" json:"reseeds,omitempty"`
+	Reseeds []*Reseed `protobuf:"bytes,4,rep,name=reseeds,proto3" json:"reseeds,omitempty"`
+	// sessions that go on in the copies, in the order of the copies; each has an id of
+	// its own and names its sandbox.
+	Sessions      []*Session `protobuf:"bytes,5,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1846,6 +1849,13 @@ func (x *ForkResponse) GetElapsedNs() []int64 {
 func (x *ForkResponse) GetReseeds() []*Reseed {
 	if x != nil {
 		return x.Reseeds
+	}
+	return nil
+}
+
+func (x *ForkResponse) GetSessions() []*Session {
+	if x != nil {
+		return x.Sessions
 	}
 	return nil
 }
@@ -2065,7 +2075,7 @@ var File_sandtree_v1_checkpoint_proto protoreflect.FileDescriptor
 
 const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\n" +
-	"\x1csandtree/v1/checkpoint.proto\x12\vsandtree.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19sandtree/v1/sandbox.proto\"\xe0\x04\n" +
+	"\x1csandtree/v1/checkpoint.proto\x12\vsandtree.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19sandtree/v1/sandbox.proto\x1a\x19sandtree/v1/session.proto\"\xe0\x04\n" +
 	"\n" +
 	"Checkpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -2202,7 +2212,7 @@ const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06output\x18\x06 \x01(\tR\x06output\x12\x1d\n" +
 	"\n" +
-	"elapsed_ns\x18\a \x01(\x03R\telapsedNs\"\xc9\x01\n" +
+	"elapsed_ns\x18\a \x01(\x03R\telapsedNs\"\xfb\x01\n" +
 	"\fForkResponse\x127\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x17.sandtree.v1.CheckpointR\n" +
@@ -2210,7 +2220,8 @@ const file_sandtree_v1_checkpoint_proto_rawDesc = "" +
 	"\tsandboxes\x18\x02 \x03(\v2\x14.sandtree.v1.SandboxR\tsandboxes\x12\x1d\n" +
 	"\n" +
 	"elapsed_ns\x18\x03 \x03(\x03R\telapsedNs\x12-\n" +
-	"\areseeds\x18\x04 \x03(\v2\x13.sandtree.v1.ReseedR\areseeds\"K\n" +
+	"\areseeds\x18\x04 \x03(\v2\x13.sandtree.v1.ReseedR\areseeds\x120\n" +
+	"\bsessions\x18\x05 \x03(\v2\x14.sandtree.v1.SessionR\bsessions\"K\n" +
 	"\vDiffRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x18\n" +
@@ -2308,6 +2319,7 @@ var file_sandtree_v1_checkpoint_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),            // 35: google.protobuf.Timestamp
 	(*Sandbox)(nil),                          // 36: sandtree.v1.Sandbox
 	(*durationpb.Duration)(nil),              // 37: google.protobuf.Duration
+	(*Session)(nil),                          // 38: sandtree.v1.Session
 }
 var file_sandtree_v1_checkpoint_proto_depIdxs = []int32{
 	35, // 0: sandtree.v1.Checkpoint.created:type_name -> google.protobuf.Timestamp
@@ -2330,35 +2342,36 @@ var file_sandtree_v1_checkpoint_proto_depIdxs = []int32{
 	4,  // 17: sandtree.v1.ForkResponse.checkpoint:type_name -> sandtree.v1.Checkpoint
 	36, // 18: sandtree.v1.ForkResponse.sandboxes:type_name -> sandtree.v1.Sandbox
 	27, // 19: sandtree.v1.ForkResponse.reseeds:type_name -> sandtree.v1.Reseed
-	3,  // 20: sandtree.v1.Change.kind:type_name -> sandtree.v1.ChangeKind
-	30, // 21: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
-	5,  // 22: sandtree.v1.Checkpoints.Create:input_type -> sandtree.v1.CreateCheckpointRequest
-	8,  // 23: sandtree.v1.Checkpoints.Wait:input_type -> sandtree.v1.WaitCheckpointRequest
-	10, // 24: sandtree.v1.Checkpoints.Verify:input_type -> sandtree.v1.VerifyCheckpointRequest
-	12, // 25: sandtree.v1.Checkpoints.Export:input_type -> sandtree.v1.ExportRequest
-	15, // 26: sandtree.v1.Checkpoints.Import:input_type -> sandtree.v1.ImportRequest
-	17, // 27: sandtree.v1.Checkpoints.Remove:input_type -> sandtree.v1.RemoveCheckpointRequest
-	19, // 28: sandtree.v1.Checkpoints.Tree:input_type -> sandtree.v1.TreeRequest
-	22, // 29: sandtree.v1.Checkpoints.Rollback:input_type -> sandtree.v1.RollbackRequest
-	24, // 30: sandtree.v1.Checkpoints.Standby:input_type -> sandtree.v1.StandbyRequest
-	26, // 31: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
-	29, // 32: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
-	6,  // 33: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
-	9,  // 34: sandtree.v1.Checkpoints.Wait:output_type -> sandtree.v1.WaitCheckpointResponse
-	11, // 35: sandtree.v1.Checkpoints.Verify:output_type -> sandtree.v1.VerifyCheckpointResponse
-	13, // 36: sandtree.v1.Checkpoints.Export:output_type -> sandtree.v1.ExportResponse
-	16, // 37: sandtree.v1.Checkpoints.Import:output_type -> sandtree.v1.ImportResponse
-	18, // 38: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
-	21, // 39: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
-	23, // 40: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
-	25, // 41: sandtree.v1.Checkpoints.Standby:output_type -> sandtree.v1.StandbyResponse
-	28, // 42: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
-	31, // 43: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
-	33, // [33:44] is the sub-list for method output_type
-	22, // [22:33] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	38, // 20: sandtree.v1.ForkResponse.sessions:type_name -> sandtree.v1.Session
+	3,  // 21: sandtree.v1.Change.kind:type_name -> sandtree.v1.ChangeKind
+	30, // 22: sandtree.v1.DiffResponse.changes:type_name -> sandtree.v1.Change
+	5,  // 23: sandtree.v1.Checkpoints.Create:input_type -> sandtree.v1.CreateCheckpointRequest
+	8,  // 24: sandtree.v1.Checkpoints.Wait:input_type -> sandtree.v1.WaitCheckpointRequest
+	10, // 25: sandtree.v1.Checkpoints.Verify:input_type -> sandtree.v1.VerifyCheckpointRequest
+	12, // 26: sandtree.v1.Checkpoints.Export:input_type -> sandtree.v1.ExportRequest
+	15, // 27: sandtree.v1.Checkpoints.Import:input_type -> sandtree.v1.ImportRequest
+	17, // 28: sandtree.v1.Checkpoints.Remove:input_type -> sandtree.v1.RemoveCheckpointRequest
+	19, // 29: sandtree.v1.Checkpoints.Tree:input_type -> sandtree.v1.TreeRequest
+	22, // 30: sandtree.v1.Checkpoints.Rollback:input_type -> sandtree.v1.RollbackRequest
+	24, // 31: sandtree.v1.Checkpoints.Standby:input_type -> sandtree.v1.StandbyRequest
+	26, // 32: sandtree.v1.Checkpoints.Fork:input_type -> sandtree.v1.ForkRequest
+	29, // 33: sandtree.v1.Checkpoints.Diff:input_type -> sandtree.v1.DiffRequest
+	6,  // 34: sandtree.v1.Checkpoints.Create:output_type -> sandtree.v1.CreateCheckpointResponse
+	9,  // 35: sandtree.v1.Checkpoints.Wait:output_type -> sandtree.v1.WaitCheckpointResponse
+	11, // 36: sandtree.v1.Checkpoints.Verify:output_type -> sandtree.v1.VerifyCheckpointResponse
+	13, // 37: sandtree.v1.Checkpoints.Export:output_type -> sandtree.v1.ExportResponse
+	16, // 38: sandtree.v1.Checkpoints.Import:output_type -> sandtree.v1.ImportResponse
+	18, // 39: sandtree.v1.Checkpoints.Remove:output_type -> sandtree.v1.RemoveCheckpointResponse
+	21, // 40: sandtree.v1.Checkpoints.Tree:output_type -> sandtree.v1.TreeResponse
+	23, // 41: sandtree.v1.Checkpoints.Rollback:output_type -> sandtree.v1.RollbackResponse
+	25, // 42: sandtree.v1.Checkpoints.Standby:output_type -> sandtree.v1.StandbyResponse
+	28, // 43: sandtree.v1.Checkpoints.Fork:output_type -> sandtree.v1.ForkResponse
+	31, // 44: sandtree.v1.Checkpoints.Diff:output_type -> sandtree.v1.DiffResponse
+	34, // [34:45] is the sub-list for method output_type
+	23, // [23:34] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_sandtree_v1_checkpoint_proto_init() }
@@ -2367,6 +2380,7 @@ func file_sandtree_v1_checkpoint_proto_init() {
 		return
 	}
 	file_sandtree_v1_sandbox_proto_init()
+	file_sandtree_v1_session_proto_init()
 	file_sandtree_v1_checkpoint_proto_msgTypes[11].OneofWrappers = []any{
 		(*ImportRequest_Open)(nil),
 		(*ImportRequest_Data)(nil),

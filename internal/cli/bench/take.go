@@ -233,7 +233,7 @@ func forkOnce(ctx context.Context, cp *client.Checkpoint) (time.Duration, error)
 	}
 	sb := made.Sandboxes[0]
 	defer remove(ctx, sb)
-	v, err := subject.Join(ctx, sb)
+	v, err := subject.Join(ctx, made.Sessions[0])
 	if err != nil {
 		return 0, err
 	}

@@ -33,8 +33,8 @@ func takeFork100(ctx context.Context, r *runner) ([]samples, error) {
 			return nil, err
 		}
 		took := time.Since(begin)
-		err = each(made.Sandboxes, func(sb *client.Sandbox) error {
-			v, err := subject.Join(ctx, sb)
+		err = each(made.Sessions, func(sessions []*client.Session) error {
+			v, err := subject.Join(ctx, sessions)
 			if err != nil {
 				return err
 			}
@@ -53,14 +53,14 @@ func takeFork100(ctx context.Context, r *runner) ([]samples, error) {
 	return []samples{call, replied}, nil
 }
 
-// each does something with each sandbox, a few at a time.
-func each(all []*client.Sandbox, do func(*client.Sandbox) error) error {
+// each does something with each, a few at a time.
+func each[T any](all []T, do func(T) error) error {
 	errs := make([]error, len(all))
 	turns := make(chan struct{}, 8)
 	var wg sync.WaitGroup
-	for i, sb := range all {
+	for i, one := range all {
 		turns <- struct{}{}
-		wg.Go(func() { errs[i] = do(sb); <-turns })
+		wg.Go(func() { errs[i] = do(one); <-turns })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

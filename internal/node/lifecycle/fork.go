@@ -15,6 +15,7 @@ import (
 type Forked struct {
 	Checkpoint control.Checkpoint
 	Sandboxes  []store.Sandbox
+	Sessions   []SessionState // that go on in the copies, in their order
 	ElapsedNS  []int64
 	Reseeds    []Reseeded // of each copy, if they were reseeded
 }
@@ -95,9 +96,10 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 	src := b.record()
 	req := control.ForkRequest{From: control.CheckpointRef{Sandbox: src.ID, Checkpoint: c.ID}}
 	var copies []*sandbox
+	added := false
 	defer func() {
 		for _, k := range copies {
-			if err != nil {
+			if err != nil && added {
 				s.undo(k)
 			}
 			s.letGo(k)
@@ -119,14 +121,14 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 		k := newSandbox(rec, fam)
 		k.mu.Lock()
 		k.hold() // until its sessions are known
-		if err := s.add(ctx, k); err != nil {
-			k.mu.Unlock()
-			return f, err
-		}
 		copies = append(copies, k)
 		req.Sandboxes = append(req.Sandboxes, rec.ID)
 		req.Hostnames = append(req.Hostnames, rec.Hostname)
 	}
+	if err := s.add(ctx, copies...); err != nil {
+		return f, err
+	}
+	added = true
 	r, files, err := client.Fork(ctx, req)
 	defer func() { closeAll(files) }()
 	if err != nil {
@@ -136,23 +138,31 @@ func (s *Sandboxes) fork(ctx context.Context, b *sandbox, c store.Checkpoint, co
 		return f, fault.New(fault.Internal, "the supervisor made %d copies of %d", len(r.Sandboxes), count)
 	}
 	f.ElapsedNS = r.ElapsedNS
+	var sessions []adoption
 	for i, k := range copies {
 		n := r.Files[i]
-		err := s.adoptAll(ctx, k, client, r.Sandboxes[i], files[:n])
+		of, err := s.adopt(ctx, k, client, r.Sandboxes[i], files[:n])
 		files = files[n:]
+		sessions = append(sessions, of...)
 		if err != nil {
+			closeAdoptions(sessions)
 			return f, fmt.Errorf("sessions of copy %d: %w", i+1, err)
 		}
-		rec, err := s.update(ctx, k, func(rec *store.Sandbox) {
+		k.change(func(rec *store.Sandbox) {
 			rec.State, rec.At, rec.Generation = store.Running, r.Sandboxes[i].At, r.Sandboxes[i].Generation
 			if h := r.Sandboxes[i].Hostname; h != "" {
 				rec.Hostname = h
 			}
 		})
-		if err != nil {
-			return f, err
-		}
-		f.Sandboxes = append(f.Sandboxes, rec)
+	}
+	if err := s.settle(ctx, copies, sessions); err != nil {
+		return f, err
+	}
+	for _, k := range copies {
+		f.Sandboxes = append(f.Sandboxes, k.record())
+	}
+	for _, a := range sessions {
+		f.Sessions = append(f.Sessions, State(a.session))
 	}
 	f.Checkpoint = r.Checkpoint
 	return f, nil

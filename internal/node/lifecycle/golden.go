@@ -198,17 +198,16 @@ func (s *Sandboxes) fromGolden(ctx context.Context, b *sandbox, g *golden) error
 		closeAll(files)
 		return fault.New(fault.Internal, "the supervisor made %d copies of 1", len(r.Sandboxes))
 	}
-	if err := s.adoptAll(ctx, b, g.fam.client, r.Sandboxes[0], files); err != nil {
+	sessions, err := s.adopt(ctx, b, g.fam.client, r.Sandboxes[0], files)
+	if err != nil {
 		return fmt.Errorf("its sessions: %w", err)
 	}
-	b.recMu.Lock()
-	start := b.running[g.start]
-	b.recMu.Unlock()
-	if start == nil {
-		return nil // it had ended
+	for _, a := range sessions {
+		if a.state.ID == g.start { // it has not ended
+			b.change(func(r *store.Sandbox) { r.StartSession = a.record.ID })
+		}
 	}
-	_, err = s.update(ctx, b, func(r *store.Sandbox) { r.StartSession = start.Record().ID })
-	return err
+	return s.settle(ctx, []*sandbox{b}, sessions)
 }
 
 // recoverGolden takes up a golden sandbox that an earlier node has finished.

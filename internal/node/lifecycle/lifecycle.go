@@ -272,13 +272,19 @@ func (s *Sandboxes) populate(ctx context.Context, b *sandbox, t store.Template, 
 }
 
 // add makes a new sandbox known, by its record first.
-func (s *Sandboxes) add(ctx context.Context, b *sandbox) error {
-	if err := s.store.AddSandbox(ctx, b.rec); err != nil {
+func (s *Sandboxes) add(ctx context.Context, all ...*sandbox) error {
+	recs := make([]store.Sandbox, len(all))
+	for i, b := range all {
+		recs[i] = b.rec
+	}
+	if err := s.store.AddSandboxes(ctx, recs); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.live[b.rec.ID] = b
+	for _, b := range all {
+		s.live[b.rec.ID] = b
+	}
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
-	"github.com/sandtree/sandtree/internal/node/id"
 	"github.com/sandtree/sandtree/internal/node/session"
 	"github.com/sandtree/sandtree/internal/store"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
@@ -111,60 +110,4 @@ func (s *Sandboxes) reviveSession(ctx context.Context, b *sandbox, client *contr
 func (s *Sandboxes) reopen(b *sandbox, r store.Session, client *control.Client) (*session.Session, error) {
 	r.Ended, r.EndedAt, r.ExitCode, r.Reason = false, time.Time{}, 0, ""
 	return s.newSession(b, r, client)
-}
-
-// takeUp makes a session of one that the supervisor runs and no record knows.
-func (s *Sandboxes) takeUp(ctx context.Context, b *sandbox, client *control.Client, state control.Session, files []*os.File) error {
-	rec := b.record()
-	sr := store.Session{
-		ID: id.New(id.Session), Sandbox: rec.ID, Key: state.ID, Argv: state.Argv, TTY: state.TTY, PID: state.PID,
-		Started: state.Started, Generation: state.Generation,
-	}
-	err := s.store.AddSession(ctx, sr)
-	if err != nil {
-		closeAll(files)
-		return err
-	}
-	se, err := s.newSession(b, sr, client)
-	if err != nil {
-		closeAll(files)
-		return err
-	}
-	return se.Start(state, files)
-}
-
-// adoptAll takes up the sessions of a new copy. Each gets a log of its own,
-// which begins at the checkpoint. files are the descriptors of all that have not
-// ended, in order, or none: then they are fetched.
-func (s *Sandboxes) adoptAll(ctx context.Context, b *sandbox, client *control.Client, body control.Sandbox, files []*os.File) error {
-	defer func() { closeAll(files) }()
-	came := len(files) > 0
-	for _, state := range body.Sessions {
-		n := state.Descriptors()
-		switch {
-		case state.Ended:
-			continue
-		case came && len(files) < n:
-			return fault.New(fault.Internal, "the supervisor sent too few descriptors")
-		case came:
-			err := s.takeUp(ctx, b, client, state, files[:n])
-			files = files[n:]
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		state, files, err := client.Adopt(ctx, control.SessionRequest{Sandbox: body.ID, Session: state.ID})
-		if err != nil {
-			return err
-		}
-		if state.Ended {
-			closeAll(files)
-			continue
-		}
-		if err := s.takeUp(ctx, b, client, state, files); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -111,6 +111,9 @@ func (h *checkpoints) Fork(ctx context.Context, req *connect.Request[sandtreev1.
 		}
 		m.Sandboxes = append(m.Sandboxes, d)
 	}
+	for _, se := range f.Sessions {
+		m.Sessions = append(m.Sessions, toSession(se))
+	}
 	for _, r := range f.Reseeds {
 		m.Reseeds = append(m.Reseeds, &sandtreev1.Reseed{
 			Sandbox: r.Sandbox, Found: r.Found, Session: r.Session, ExitCode: int32(r.ExitCode), //nolint:gosec // a byte

@@ -135,6 +135,15 @@ func (s *Store) UpdateBody(ctx context.Context, b store.Sandbox, sessions []stor
 	})
 }
 
+// UpdateSandboxes implements [store.Sandboxes].
+func (s *Store) UpdateSandboxes(ctx context.Context, all []store.Sandbox, added []store.Session) error {
+	return s.wrote(s.Store.UpdateSandboxes(ctx, all, added), func() {
+		for _, r := range added {
+			delete(s.sessions, r.Sandbox)
+		}
+	})
+}
+
 // UpdateSession implements [store.Sessions].
 func (s *Store) UpdateSession(ctx context.Context, r store.Session) error {
 	err := s.Store.UpdateSession(ctx, r)

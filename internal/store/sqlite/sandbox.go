@@ -19,20 +19,41 @@ func scanSandbox(row scanner) (s store.Sandbox, err error) {
 	return s, err
 }
 
+const addSandbox = "INSERT INTO sandboxes (" + sandboxColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
 // AddSandbox implements [store.Sandboxes].
 func (d *DB) AddSandbox(ctx context.Context, s store.Sandbox) error {
+	return execAddSandbox(ctx, d.addSandbox, s)
+}
+
+// AddSandboxes implements [store.Sandboxes].
+func (d *DB) AddSandboxes(ctx context.Context, all []store.Sandbox) error {
+	if len(all) == 1 {
+		return d.AddSandbox(ctx, all[0])
+	}
+	return d.together(ctx, func(tx *sql.Tx) error {
+		add := tx.StmtContext(ctx, d.addSandbox)
+		for _, s := range all {
+			if err := execAddSandbox(ctx, add, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func execAddSandbox(ctx context.Context, add *sql.Stmt, s store.Sandbox) error {
 	what := s.ID
 	if s.Name != "" {
 		what = s.Name
 	}
-	err := d.exec(ctx, fmt.Sprintf("sandbox %q", what),
-		"INSERT INTO sandboxes ("+sandboxColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	r, err := add.ExecContext(ctx,
 		s.ID, orNull(s.Name), s.Template, s.Hostname, asJSON(&s.Env), asJSON(&s.Resources), s.State,
 		s.LostReason, nanos(s.Created), int64(s.Generation), s.At, s.ForkedFrom, s.StartSession, s.Golden, s.Reason) //nolint:gosec // a count
 	if isForeignKey(err) {
 		return fault.New(fault.NotFound, "template %q does not exist", s.Template)
 	}
-	return err
+	return changed(r, err, fmt.Sprintf("sandbox %q", what))
 }
 
 // Sandbox implements [store.Sandboxes].
@@ -64,18 +85,48 @@ func execUpdateSandbox(ctx context.Context, update *sql.Stmt, s store.Sandbox) e
 
 // UpdateBody implements [store.Sandboxes].
 func (d *DB) UpdateBody(ctx context.Context, s store.Sandbox, sessions []store.Session) error {
+	return d.together(ctx, func(tx *sql.Tx) error {
+		if err := execUpdateSandbox(ctx, tx.StmtContext(ctx, d.updateSandbox), s); err != nil {
+			return err
+		}
+		update := tx.StmtContext(ctx, d.updateSession)
+		for _, x := range sessions {
+			if err := execUpdateSession(ctx, update, x); err != nil && !fault.Is(err, fault.NotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// UpdateSandboxes implements [store.Sandboxes].
+func (d *DB) UpdateSandboxes(ctx context.Context, all []store.Sandbox, added []store.Session) error {
+	return d.together(ctx, func(tx *sql.Tx) error {
+		update := tx.StmtContext(ctx, d.updateSandbox)
+		for _, s := range all {
+			if err := execUpdateSandbox(ctx, update, s); err != nil {
+				return err
+			}
+		}
+		add := tx.StmtContext(ctx, d.addSession)
+		for _, x := range added {
+			if err := execAddSession(ctx, add, x); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// together does several things in one transaction.
+func (d *DB) together(ctx context.Context, do func(*sql.Tx) error) error {
 	tx, err := d.db.BeginTx(ctx, nil)
 	if err != nil {
 		return classify(err)
 	}
 	defer func() { _ = tx.Rollback() }() // of what was not committed
-	if err := execUpdateSandbox(ctx, tx.StmtContext(ctx, d.updateSandbox), s); err != nil {
+	if err := do(tx); err != nil {
 		return err
-	}
-	for _, x := range sessions {
-		if err := execUpdateSession(ctx, tx.StmtContext(ctx, d.updateSession), x); err != nil && !fault.Is(err, fault.NotFound) {
-			return err
-		}
 	}
 	return classify(tx.Commit())
 }

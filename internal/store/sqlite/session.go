@@ -23,7 +23,11 @@ const addSession = "INSERT INTO sessions (" + sessionColumns + ") VALUES (?, ?, 
 
 // AddSession implements [store.Sessions].
 func (d *DB) AddSession(ctx context.Context, s store.Session) error {
-	r, err := d.addSession.ExecContext(ctx,
+	return execAddSession(ctx, d.addSession, s)
+}
+
+func execAddSession(ctx context.Context, add *sql.Stmt, s store.Session) error {
+	r, err := add.ExecContext(ctx,
 		s.ID, s.Sandbox, s.Key, asJSON(&s.Argv), s.TTY, s.PID, nanos(s.Started), nanos(s.Deadline),
 		int64(s.Generation), s.Ended, nanos(s.EndedAt), s.ExitCode, s.Reason, asJSON(&s.Marks)) //nolint:gosec // a count
 	if isForeignKey(err) {

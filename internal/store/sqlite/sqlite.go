@@ -30,7 +30,7 @@ var migrations embed.FS
 type DB struct {
 	db *sql.DB
 	// What each command costs is prepared once.
-	addSession, updateSession, updateSandbox *sql.Stmt
+	addSandbox, addSession, updateSession, updateSandbox *sql.Stmt
 }
 
 var _ store.Store = (*DB)(nil)
@@ -63,14 +63,13 @@ func Open(ctx context.Context, path string) (*DB, error) {
 }
 
 func (d *DB) prepare(ctx context.Context) (err error) {
-	if d.addSession, err = d.db.PrepareContext(ctx, addSession); err != nil {
-		return classify(err)
-	}
-	if d.updateSession, err = d.db.PrepareContext(ctx, updateSession); err != nil {
-		return classify(err)
-	}
-	if d.updateSandbox, err = d.db.PrepareContext(ctx, updateSandbox); err != nil {
-		return classify(err)
+	for _, p := range []struct {
+		to    **sql.Stmt
+		query string
+	}{{&d.addSandbox, addSandbox}, {&d.addSession, addSession}, {&d.updateSession, updateSession}, {&d.updateSandbox, updateSandbox}} {
+		if *p.to, err = d.db.PrepareContext(ctx, p.query); err != nil {
+			return classify(err)
+		}
 	}
 	return nil
 }

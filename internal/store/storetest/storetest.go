@@ -19,7 +19,7 @@ import (
 // open there before and was closed.
 func Run(t *testing.T, open func(t *testing.T, dir string) store.Store) {
 	for name, test := range map[string]func(*testing.T, store.Store){
-		"templates": templates, "sandboxes": sandboxes, "sessions": sessions, "checkpoints": checkpoints, "one name, many at once": race,
+		"templates": templates, "sandboxes": sandboxes, "sessions": sessions, "in one transaction": together, "checkpoints": checkpoints, "one name, many at once": race,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir())
@@ -160,6 +160,37 @@ func sessions(t *testing.T, s store.Store) {
 
 	must(t, s.RemoveSandbox(ctx, "sb-2"))
 	equal(t, []store.Session(nil))(s.Sessions(ctx, ""))
+}
+
+// together: what is done in one transaction is done whole or not at all.
+func together(t *testing.T, s store.Store) {
+	ctx := t.Context()
+	must(t, s.AddTemplate(ctx, someTemplate("a")))
+	one, two := someSandbox("sb-1", "one"), someSandbox("sb-2", "two")
+	must(t, s.AddSandboxes(ctx, []store.Sandbox{one, two}))
+	three, orphan := someSandbox("sb-3", "three"), someSandbox("sb-4", "")
+	kind(t, fault.Exists, s.AddSandboxes(ctx, []store.Sandbox{three, someSandbox("sb-5", "two")}))
+	orphan.Template = "tp-none"
+	kind(t, fault.NotFound, s.AddSandboxes(ctx, []store.Sandbox{three, orphan}))
+	must(t, s.AddSandboxes(ctx, nil))
+	equal(t, []store.Sandbox{one, two})(s.Sandboxes(ctx))
+
+	session := func(id, sandbox string) store.Session {
+		return store.Session{ID: id, Sandbox: sandbox, Key: "k-" + id, Argv: []string{"sh"}, PID: 7, Started: now, Generation: 2}
+	}
+	a, b := session("se-1", "sb-1"), session("se-2", "sb-2")
+	equal(t, []store.Session(nil))(s.Sessions(ctx, "sb-1")) // what is known of it is to change
+	was := two
+	one.State, two.State, two.Generation = store.Running, store.Running, 4
+	kind(t, fault.NotFound, s.UpdateSandboxes(ctx, []store.Sandbox{one, two}, []store.Session{a, session("se-9", "sb-9")}))
+	kind(t, fault.NotFound, s.UpdateSandboxes(ctx, []store.Sandbox{two, someSandbox("sb-9", "")}, nil))
+	equal(t, was)(s.Sandbox(ctx, "two"))
+	equal(t, []store.Session(nil))(s.Sessions(ctx, "sb-1"))
+	must(t, s.UpdateSandboxes(ctx, []store.Sandbox{one, two}, []store.Session{a, b}))
+	equal(t, []store.Sandbox{one, two})(s.Sandboxes(ctx))
+	equal(t, []store.Session{a})(s.Sessions(ctx, "sb-1"))
+	equal(t, []store.Session{a, b})(s.Sessions(ctx, ""))
+	kind(t, fault.Exists, s.UpdateSandboxes(ctx, nil, []store.Session{a}))
 }
 
 func checkpoints(t *testing.T, s store.Store) {

@@ -196,7 +196,7 @@ func (s sheet) fork(ctx context.Context, cp *client.Checkpoint) error {
 	}
 	sb := made.Sandboxes[0]
 	defer func() { _ = sb.Remove(context.WithoutCancel(ctx), true) }()
-	v, err := subject.Join(ctx, sb)
+	v, err := subject.Join(ctx, made.Sessions[0])
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ package subject
 import (
 	"context"
 	_ "embed"
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -92,13 +92,10 @@ func (s *Subject) Close(ctx context.Context) {
 	_ = s.Sandbox.Remove(context.WithoutCancel(ctx), true)
 }
 
-// Join speaks to the copy of the program in a fork of its sandbox.
-func Join(ctx context.Context, sb *client.Sandbox) (*Voice, error) {
-	all, err := sb.Sessions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range all {
+// Join speaks to the copy of the program in a fork of its sandbox, of which these
+// sessions go on.
+func Join(ctx context.Context, sessions []*client.Session) (*Voice, error) {
+	for _, s := range sessions {
 		if !s.Ended && s.Argv[0] == "python3" {
 			a, err := s.Attach(ctx, client.AttachOptions{})
 			if err != nil {
@@ -107,7 +104,7 @@ func Join(ctx context.Context, sb *client.Sandbox) (*Voice, error) {
 			return listen(a), nil
 		}
 	}
-	return nil, fmt.Errorf("no session of the program in fork %s", sb.ID)
+	return nil, errors.New("no session of the program in a fork")
 }
 
 // Clock is a program that reads the clock in a loop.
