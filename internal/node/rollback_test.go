@@ -3,6 +3,7 @@ package node_test
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -85,11 +86,20 @@ func TestRollbackAndFork(t *testing.T) {
 		t.Fatalf("fork: %+v, %v", f, err)
 	}
 	ids := map[string]bool{old.Session.ID: true}
-	for _, k := range f.Sandboxes {
+	for i, k := range f.Sandboxes {
 		all, err := k.Sessions(ctx)
 		if err != nil || len(all) != 1 || ids[all[0].ID] || k.ForkedFrom != cp.ID {
 			t.Fatalf("sessions of a copy: %v, %v", all, err)
 		}
+		if len(f.Sessions[i]) != 1 {
+			t.Fatalf("the fork told of %d sessions of a copy", len(f.Sessions[i]))
+		}
+		now := all[0].SessionInfo
+		now.StdoutBytes = f.Sessions[i][0].StdoutBytes // it goes on
+		if !reflect.DeepEqual(f.Sessions[i][0].SessionInfo, now) {
+			t.Errorf("the fork told of session %+v, not %+v", f.Sessions[i][0].SessionInfo, now)
+		}
+		all = f.Sessions[i]
 		ids[all[0].ID] = true
 		a, err := all[0].Attach(ctx, client.AttachOptions{From: &client.Position{}})
 		if err != nil {
