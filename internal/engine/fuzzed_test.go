@@ -213,6 +213,14 @@ func (f *fuzzed) play(seeds []uint64) error {
 	return nil
 }
 
+// remove removes a sandbox.
+func (f *fuzzed) remove(box string) {
+	f.t.Helper()
+	if err := f.engine.Remove(background, control.SandboxRequest{Sandbox: box}); err != nil {
+		f.failed.add(f.t, f.seeds, fmt.Sprintf("remove %s: %v", box, err))
+	}
+}
+
 // back rolls back and finds the programs.
 func (f *fuzzed) back(box, checkpoint string) []*talk {
 	_, ss := f.rollback(box, checkpoint)
