@@ -36,3 +36,35 @@ func BenchmarkSession(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkCheckpoint is what the store costs a checkpoint that is removed again.
+func BenchmarkCheckpoint(b *testing.B) {
+	db, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "node.db"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	ctx := b.Context()
+	if err := db.AddTemplate(ctx, store.Template{ID: "t", Name: "t"}); err != nil {
+		b.Fatal(err)
+	}
+	if err := db.AddSandbox(ctx, store.Sandbox{ID: "s", Template: "t"}); err != nil {
+		b.Fatal(err)
+	}
+	for i := 0; b.Loop(); i++ {
+		c := store.Checkpoint{ID: fmt.Sprint(i), Sandbox: "s", Created: time.Now()}
+		if err := db.AddCheckpoint(ctx, c); err != nil {
+			b.Fatal(err)
+		}
+		c.Info.Processes = i
+		if err := db.UpdateCheckpoint(ctx, c); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := db.Checkpoints(ctx, "s"); err != nil {
+			b.Fatal(err)
+		}
+		if err := db.RemoveCheckpoint(ctx, c.ID); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -37,8 +37,8 @@ func (d *DB) UpdateCheckpoint(ctx context.Context, c store.Checkpoint) error {
 
 // Checkpoint implements [store.Checkpoints].
 func (d *DB) Checkpoint(ctx context.Context, id string) (store.Checkpoint, error) {
-	return one(d.db.QueryRowContext(ctx, "SELECT "+checkpointColumns+" FROM checkpoints WHERE id = ?", id),
-		fmt.Sprintf("checkpoint %q", id), scanCheckpoint)
+	return one(ctx, d, fmt.Sprintf("checkpoint %q", id), scanCheckpoint,
+		"SELECT "+checkpointColumns+" FROM checkpoints WHERE id = ?", id)
 }
 
 // CheckpointsNamed implements [store.Checkpoints].

@@ -58,9 +58,8 @@ func execAddSandbox(ctx context.Context, add *sql.Stmt, s store.Sandbox) error {
 
 // Sandbox implements [store.Sandboxes].
 func (d *DB) Sandbox(ctx context.Context, ref string) (store.Sandbox, error) {
-	return one(d.db.QueryRowContext(ctx,
-		"SELECT "+sandboxColumns+" FROM sandboxes WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1", ref),
-		fmt.Sprintf("sandbox %q", ref), scanSandbox)
+	return one(ctx, d, fmt.Sprintf("sandbox %q", ref), scanSandbox,
+		"SELECT "+sandboxColumns+" FROM sandboxes WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1", ref)
 }
 
 // Sandboxes implements [store.Sandboxes].

@@ -38,8 +38,8 @@ func execAddSession(ctx context.Context, add *sql.Stmt, s store.Session) error {
 
 // Session implements [store.Sessions].
 func (d *DB) Session(ctx context.Context, id string) (store.Session, error) {
-	return one(d.db.QueryRowContext(ctx, "SELECT "+sessionColumns+" FROM sessions WHERE id = ?", id),
-		fmt.Sprintf("session %q", id), scanSession)
+	return one(ctx, d, fmt.Sprintf("session %q", id), scanSession,
+		"SELECT "+sessionColumns+" FROM sessions WHERE id = ?", id)
 }
 
 // Sessions implements [store.Sessions].

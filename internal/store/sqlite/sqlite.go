@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"sync"
 	"time"
 
 	"modernc.org/sqlite"
@@ -31,6 +32,9 @@ type DB struct {
 	db *sql.DB
 	// What each command costs is prepared once.
 	addSandbox, addSession, updateSession, updateSandbox *sql.Stmt
+
+	mu         sync.Mutex
+	statements map[string]*sql.Stmt // the others by their text, see prepared
 }
 
 var _ store.Store = (*DB)(nil)
@@ -55,7 +59,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err := keepRoom(ctx, db); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
-	d := &DB{db: db}
+	d := &DB{db: db, statements: map[string]*sql.Stmt{}}
 	if err := d.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
@@ -72,6 +76,22 @@ func (d *DB) prepare(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// prepared returns a statement that is parsed when it is first used: parsing takes
+// longer than most statements. There are as many as the code has. Within a transaction
+// nothing may be prepared, since that has the one connection.
+func (d *DB) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.statements[query]; s != nil {
+		return s, nil
+	}
+	s, err := d.db.PrepareContext(ctx, query)
+	if err == nil {
+		d.statements[query] = s
+	}
+	return s, err
 }
 
 // Close closes the file.
@@ -134,7 +154,11 @@ func isForeignKey(err error) bool {
 
 // exec runs a statement that must change a row; what names the row.
 func (d *DB) exec(ctx context.Context, what, query string, args ...any) error {
-	r, err := d.db.ExecContext(ctx, query, args...)
+	s, err := d.prepared(ctx, query)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, classify(err))
+	}
+	r, err := s.ExecContext(ctx, args...)
 	return changed(r, err, what)
 }
 
@@ -157,8 +181,11 @@ func changed(r sql.Result, err error, what string) error {
 type scanner interface{ Scan(dest ...any) error }
 
 // one reads one row; what names it.
-func one[T any](row *sql.Row, what string, scan func(scanner) (T, error)) (T, error) {
-	v, err := scan(row)
+func one[T any](ctx context.Context, d *DB, what string, scan func(scanner) (T, error), query string, args ...any) (v T, err error) {
+	s, err := d.prepared(ctx, query)
+	if err == nil {
+		v, err = scan(s.QueryRowContext(ctx, args...))
+	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return v, fault.New(fault.NotFound, "%s does not exist", what)
 	}
@@ -170,7 +197,11 @@ func one[T any](row *sql.Row, what string, scan func(scanner) (T, error)) (T, er
 
 // all reads all rows of a query.
 func all[T any](ctx context.Context, d *DB, what string, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
-	rows, err := d.db.QueryContext(ctx, query, args...)
+	s, err := d.prepared(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", what, classify(err))
+	}
+	rows, err := s.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", what, classify(err))
 	}

@@ -26,9 +26,8 @@ func (d *DB) AddTemplate(ctx context.Context, t store.Template) error {
 
 // Template implements [store.Templates].
 func (d *DB) Template(ctx context.Context, ref string) (store.Template, error) {
-	return one(d.db.QueryRowContext(ctx,
-		"SELECT "+templateColumns+" FROM templates WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1", ref),
-		fmt.Sprintf("template %q", ref), scanTemplate)
+	return one(ctx, d, fmt.Sprintf("template %q", ref), scanTemplate,
+		"SELECT "+templateColumns+" FROM templates WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1", ref)
 }
 
 // Templates implements [store.Templates].
