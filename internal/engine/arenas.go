@@ -15,25 +15,39 @@ type arenas struct {
 	cool *time.Timer // gives back those beyond warmArenas, once they have not been used for a while
 }
 
-// warmArenas is how many are kept, 32 MiB each: as many checkpoints as usually
+// warmArenas is how many are kept, up to 32 MiB each: as many checkpoints as usually
 // run beside each other on a small machine. As many as one body's checkpoints that
 // follow one another quickly use are kept for coolAfter.
 const (
 	warmArenas = 2
-	hotArenas  = mostUnfinished + 1
+	hotArenas  = mostDeferred + 2
 	coolAfter  = 2 * time.Second
 )
 
-func (a *arenas) take() (*memory.Arena, error) {
+// take returns one of which so many bytes are warm.
+func (a *arenas) take(warm int) (x *memory.Arena, err error) {
 	a.mu.Lock()
 	if n := len(a.free); n > 0 {
-		x := a.free[n-1]
+		x = a.free[n-1]
 		a.free = a.free[:n-1]
-		a.mu.Unlock()
-		return x, nil
 	}
 	a.mu.Unlock()
-	return memory.NewArena()
+	if x == nil {
+		if x, err = memory.NewArena(); err != nil {
+			return nil, err
+		}
+	}
+	return x, x.Warm(warm)
+}
+
+// toWarm is how much of an arena is made warm for a checkpoint: all of it, or soon
+// after another one that took so many bytes what one like that takes.
+func toWarm(soon bool, took int) int {
+	const slack = 4 << 20
+	if soon {
+		return min(took+took/4+slack, memory.ArenaSize)
+	}
+	return memory.ArenaSize
 }
 
 func (a *arenas) give(x *memory.Arena) {

@@ -111,7 +111,7 @@ func (o *body) succeed(old *body) {
 // are finished.
 func (o *body) takeOver() {
 	if old := o.before; old != nil {
-		old.finishing.all.Wait()
+		old.finishing.wait()
 		o.left, old.bases = old.bases, map[int]*base{}
 		o.before = nil
 	}

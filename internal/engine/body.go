@@ -34,8 +34,10 @@ type body struct {
 	// since is the checkpoint that the next capture is a difference to; empty:
 	// none. Guarded by the box's lock.
 	since string
-	// snapped is when its files were last snapshot. Guarded by the box's lock.
+	// snapped is when its files were last snapshot, took what the capture then took of
+	// an arena, in bytes. Guarded by the box's lock.
 	snapped time.Time
+	took    int
 	// finishing orders the checkpoints whose zygotes are being made. They may be
 	// made while the body's thread does something else, but not after its end.
 	finishing *finishing
@@ -210,7 +212,7 @@ func (o *body) end(ctx context.Context, closeIncarnation func(*sandbox.Incarnati
 	if all {
 		errs = append(errs, o.unfollow())
 	}
-	o.finishing.all.Wait()
+	o.finishing.wait()
 	for _, fd := range []int{o.root, o.proc, o.time} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))

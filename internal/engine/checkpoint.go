@@ -80,10 +80,14 @@ func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, []cont
 		items = explain(c, f.capture)
 	}
 	f.async, f.keep = r.Async, r.Keep && e.keeper.on
+	waiting, t := o.finishing, f.turn
+	c.need = func() { waiting.need(t) }
 	c.report.ID, c.report.Name = r.Checkpoint, r.Name
 	err = failCommit.Hit()
+	var n *tree.Node[*checkpoint]
+	var release func() // it is not freed while it is made
 	if err == nil {
-		err = b.tree.Add(r.Checkpoint, r.Name, c)
+		n, release, err = b.tree.AddUsed(r.Checkpoint, r.Name, c)
 	}
 	if err != nil {
 		f.drop()
@@ -92,13 +96,9 @@ func (e *Engine) begin(b *box, r control.CheckpointRequest) (*checkpoint, []cont
 	}
 	o.since = c.id
 	f.queue()
-	_, release, err := b.tree.Use(r.Checkpoint) // it is not freed while it is made
-	if err != nil {
-		release = func() {}
-	}
 	e.background(func() {
 		defer release()
-		e.finish(b, f)
+		e.finish(b, n, f)
 	})
 	return c, items, nil
 }
@@ -190,8 +190,8 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool, steps *stages
 	defer st.Release()
 	steps.done("presync")
 	c := newCheckpoint(e.family, b, id)
-	f := &unfinished{body: o, checkpoint: c, steps: steps, since: o.since}
-	if f.arena, err = e.family.arenas.take(); err != nil {
+	f := &unfinished{body: o, checkpoint: c, steps: steps, since: o.since, turn: newTurn()}
+	if f.arena, err = e.family.arenas.take(toWarm(soon, o.took)); err != nil {
 		return nil, nil, err
 	}
 	f.arena.Limit(machineMemory().forCapture())
@@ -227,6 +227,7 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool, steps *stages
 		return nil, nil, err
 	}
 	f.capture.Join()
+	o.took = f.arena.Used()
 	c.tree = f.capture.Tree
 	c.report.Sandbox, c.report.Created, c.report.StageNS = b.id, c.created, maps.Clone(steps.ns)
 	for _, d := range f.capture.Deltas {
@@ -350,7 +351,13 @@ func (e *Engine) CheckpointRemove(ctx context.Context, r control.CheckpointRef) 
 	if err != nil {
 		return err
 	}
-	defer e.background(release)
+	removed := false
+	defer e.background(func() {
+		release()
+		if removed {
+			close(n.Data.removed)
+		}
+	})
 	e.keeper.drop(func(x *keeping) bool { return x.checkpoint == n.Data && !e.origins.held(n.ID) })
 	// The durable form goes first: what is left of it after a crash belongs to a
 	// checkpoint that the tree still has.
@@ -360,6 +367,7 @@ func (e *Engine) CheckpointRemove(ctx context.Context, r control.CheckpointRef) 
 	if err := b.tree.Remove(n.ID); err != nil {
 		return err
 	}
+	removed = true
 	gone, _ := e.standbys.unwish(b, n.ID)
 	e.background(func() { e.standbys.abandon(gone) })
 	return nil

@@ -24,7 +24,9 @@ type checkpoint struct {
 	hostname  string
 	quota     rootfs.Quota // of what is read from disk
 
-	made chan struct{} // closed when it is, or has failed
+	made    chan struct{} // closed when it is, or has failed
+	need    func()        // has it made at once; nil: it is, or is about to be
+	removed chan struct{} // closed when it has left the tree and that was asked for
 
 	// use is held for reading by who needs what follows, see [checkpoint.acquire].
 	// Without it, a checkpoint that is durable may be on disk alone.
@@ -49,7 +51,7 @@ func newCheckpoint(f *family, b *box, id string) *checkpoint {
 	return &checkpoint{
 		family: f, owner: b, created: time.Now(), id: id, snapshot: id,
 		setuid: b.setuid, resources: b.resources, hostname: b.hostname, quota: b.quota,
-		made: make(chan struct{}), report: control.Checkpoint{Memory: control.MemoryPending},
+		made: make(chan struct{}), removed: make(chan struct{}), report: control.Checkpoint{Memory: control.MemoryPending},
 	}
 }
 
@@ -84,6 +86,9 @@ func (c *checkpoint) fail(err error) {
 // await waits until the checkpoint is made. Who uses one that may be under way
 // calls it first.
 func (c *checkpoint) await() error {
+	if c.need != nil {
+		c.need()
+	}
 	<-c.made
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,13 +2,13 @@ package engine
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
+	"github.com/sandtree/sandtree/internal/tree"
 )
 
 // unfinished is a checkpoint whose processes run again and whose pages are still
@@ -19,75 +19,13 @@ type unfinished struct {
 	capture    *process.Capture
 	arena      *memory.Arena
 	steps      *stages
-	epoch      int             // of the body's finishing
+	epoch      int // of the body's finishing
+	turn       *turn
 	after      <-chan struct{} // closed when the checkpoint before it is finished
 	done       chan struct{}
 	async      bool   // nobody waits for the outcome
 	keep       bool   // it is to be durable
 	since      string // the checkpoint that the body descended from
-}
-
-// mostUnfinished is how many checkpoints of one body may be unfinished. The
-// next one waits before it stops anything: each holds its pages twice.
-const mostUnfinished = 3
-
-// finishing is the order in which the checkpoints of one body are finished: one
-// after another, as they were taken, since each changes the base zygotes that
-// the next one's pages are a difference to. Its lock is the innermost.
-type finishing struct {
-	slots chan struct{}
-	all   sync.WaitGroup
-	last  <-chan struct{} // of the checkpoint taken last; nil: none yet. Guarded by the box's lock.
-
-	mu sync.Mutex
-	// broken counts how often the bases were dropped: what was captured before
-	// is of no use then, and the next capture, which sees it, is a full one.
-	broken, seen int
-	stale        bool // the next capture is to be a full one, though the bases are good
-}
-
-func newFinishing() *finishing { return &finishing{slots: make(chan struct{}, mostUnfinished)} }
-
-// epoch makes the next capture a full one if the bases were dropped, and says
-// which bases it belongs to. It is called on the body's thread.
-func (f *finishing) epoch(live *process.Live) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.stale || f.seen != f.broken {
-		f.seen, f.stale = f.broken, false
-		live.Discard()
-	}
-	return f.broken
-}
-
-// valid reports whether what was captured belongs to the bases of now.
-func (f *finishing) valid(epoch int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.broken == epoch
-}
-
-// fail says that the bases were dropped.
-func (f *finishing) fail() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.broken++
-}
-
-// lost says that a capture came to nothing.
-func (f *finishing) lost() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stale = true
-}
-
-// queue puts a checkpoint behind those that are unfinished. The caller holds
-// the box's lock.
-func (u *unfinished) queue() {
-	f := u.body.finishing
-	u.after, u.done = f.last, make(chan struct{})
-	f.last = u.done
-	f.all.Add(1)
 }
 
 // drop gives back everything of a checkpoint that comes to nothing. Its pages
@@ -99,25 +37,31 @@ func (u *unfinished) drop() {
 }
 
 // finish makes the zygotes of a checkpoint that is in the tree, once those before it
-// have theirs. If that fails, the checkpoint leaves the tree again.
-func (e *Engine) finish(b *box, u *unfinished) {
+// have theirs and it is due. One that was removed before gets none: only the bases
+// learn what was captured. If that fails, the checkpoint leaves the tree again.
+func (e *Engine) finish(b *box, n *tree.Node[*checkpoint], u *unfinished) {
 	f, c := u.body.finishing, u.checkpoint
-	defer func() {
-		close(u.done)
-		f.all.Done()
-		<-f.slots
-	}()
+	defer f.finished(u)
 	if u.after != nil {
 		<-u.after
 	}
+	select {
+	case <-u.turn.due:
+	case <-c.removed:
+	}
+	useless := b.tree.Useless(n)
 	u.steps.last = time.Now()
-	err := u.zygotes()
-	if err == nil {
+	err := u.zygotes(useless)
+	if err == nil && !useless {
 		c.changes = changesOf(u.capture, u.since)
 	}
 	u.capture.Close()
 	e.family.arenas.give(u.arena)
 	u.steps.done("zygotes")
+	if err == nil && useless {
+		close(c.made) // nobody waits for it
+		return
+	}
 	if err == nil {
 		c.ready(u.steps)
 		if b.tree.At() == c.id {
@@ -141,15 +85,20 @@ func (e *Engine) finish(b *box, u *unfinished) {
 	}
 }
 
-// zygotes brings the bases up to date and forks them.
-func (u *unfinished) zygotes() (err error) {
+// zygotes brings the bases up to date and forks them. Of a useless checkpoint
+// nothing but the bases is needed.
+func (u *unfinished) zygotes(useless bool) (err error) {
 	if !u.body.finishing.valid(u.epoch) {
 		return fault.New(fault.Internal, "the checkpoint before it, which it is a difference to, has failed")
+	}
+	if useless {
+		_, err := u.body.updateZygotes(u.capture, u.checkpoint.snapshot, false)
+		return errors.Join(err, failZygotes.Hit())
 	}
 	if err := u.capture.KeepShared(u.body.family.files.file); err != nil {
 		return err
 	}
-	u.checkpoint.zygotes, err = u.body.updateZygotes(u.capture, u.checkpoint.snapshot)
+	u.checkpoint.zygotes, err = u.body.updateZygotes(u.capture, u.checkpoint.snapshot, true)
 	return errors.Join(err, failZygotes.Hit())
 }
 

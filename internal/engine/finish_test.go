@@ -60,6 +60,43 @@ func TestCheckpointsInTheBackground(t *testing.T) {
 	}
 }
 
+// Of checkpoints that are removed before they are made only what the next ones stand on
+// is kept: those that are left are as they were, the newest and one between.
+func TestCheckpointsThatAreSoonRemoved(t *testing.T) {
+	h := newHost(t, withoutStandbys)
+	box := h.create()
+	p := h.exec(box, false, "python3", "-c", interpreter)
+	p.until("= ready")
+	p.ask("import mmap; heap, shared = bytearray(1 << 20), mmap.mmap(-1, 1 << 20)", "= ")
+	var all []string
+	remove := func(i int) {
+		check(t, h.engine.CheckpointRemove(background, control.CheckpointRef{Sandbox: box, Checkpoint: all[i]}))
+	}
+	const between = 9
+	for i := range 20 {
+		p.ask(fmt.Sprintf("x = %d; heap[x << 13:x + 3 << 13] = bytes([x]) * (3 << 13); shared[x << 12:x + 2 << 12] = bytes([x]) * 8192", i), "= ")
+		p.ask("new = [bytearray(str(x).encode() * 50000), mmap.mmap(-1, 1 << 16)]; new[1][:3] = b'%3d' % x", "= ") // other mappings each time
+		all = append(all, h.checkpointAsync(box).ID)
+		if i > 1 && i-2 != between {
+			remove(i - 2)
+		}
+	}
+	remove(18)
+	tree, err := h.engine.Tree(background, control.SandboxRequest{Sandbox: box})
+	check(t, err)
+	if len(tree.Checkpoints) != 2 || tree.Checkpoints[1].Parent != all[between] {
+		t.Fatalf("left are %v", tree.Checkpoints)
+	}
+	for _, i := range []int{19, between, 19} {
+		h.rollbackInPlace(box, all[i], p)
+		got := p.ask("x, [heap[k << 13] == min(k, x) for k in range(x + 3)].count(False), [shared[k << 12] == min(k, x) for k in range(x + 2)].count(False), "+
+			"heap[x + 3 << 13], shared[x + 2 << 12], new[0] == str(x).encode() * 50000, int(new[1][:3]) == x", "= ")
+		if got != fmt.Sprintf("(%d, 0, 0, 0, 0, True, True)", i) {
+			t.Errorf("checkpoint %d has %s", i, got)
+		}
+	}
+}
+
 // One that fails after it was answered leaves the tree and is reported; those that
 // stand on its pages fail with it, and the next one is whole.
 func TestCheckpointThatFailsInTheBackground(t *testing.T) {

@@ -28,7 +28,7 @@ type recycled struct {
 // What is kept for the next checkpoints: as many as those that follow one another quickly
 // are about to need, of so many bytes together.
 const (
-	mostRecycled      = mostUnfinished + 1
+	mostRecycled      = mostDeferred + 1
 	mostRecycledBytes = 64 << 20
 )
 

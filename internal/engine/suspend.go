@@ -64,7 +64,7 @@ func (e *Engine) suspend(ctx context.Context, b *box, o *body, id string) (err e
 	if !e.keeper.on {
 		return fault.New(fault.Unsupported, "nothing here makes checkpoints durable")
 	}
-	o.finishing.all.Wait()
+	o.finishing.wait()
 	e.keeper.waitFor(b) // what it is a difference to comes first
 	c, u, err := e.checkpoint(b, o, id, true, newStages())
 	if err != nil {
@@ -80,7 +80,7 @@ func (e *Engine) suspend(ctx context.Context, b *box, o *body, id string) (err e
 		err = errors.Join(err, o.thread.do(o.live.Resume))
 		c.Free()
 	}()
-	err = u.zygotes()
+	err = u.zygotes(false)
 	if err == nil {
 		c.changes = changesOf(u.capture, u.since)
 	}

@@ -38,9 +38,9 @@ func (s *sharedZygote) release() {
 }
 
 // updateZygotes brings the body's base zygotes up to date with a capture and
-// returns forks of them for the checkpoint. Zygotes form a star: each
-// checkpoint's is a fork of the base, never of another checkpoint's.
-func (o *body) updateZygotes(c *process.Capture, snapshot string) (_ map[int]*sharedZygote, err error) {
+// returns forks of them for the checkpoint, if that is asked. Zygotes form a star:
+// each checkpoint's is a fork of the base, never of another checkpoint's.
+func (o *body) updateZygotes(c *process.Capture, snapshot string, forks bool) (_ map[int]*sharedZygote, err error) {
 	out := map[int]*sharedZygote{}
 	defer func() {
 		if err != nil {
@@ -61,9 +61,8 @@ func (o *body) updateZygotes(c *process.Capture, snapshot string) (_ map[int]*sh
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			z, err := o.updateZygote(c, line, open)
-			if err != nil {
-				errs[i] = err
+			z, err := o.updateZygote(c, line, open, forks)
+			if errs[i] = err; z == nil {
 				return
 			}
 			mu.Lock()
@@ -85,8 +84,8 @@ func (o *body) updateZygotes(c *process.Capture, snapshot string) (_ map[int]*sh
 	return out, nil
 }
 
-// updateZygote does so for one lineage.
-func (o *body) updateZygote(c *process.Capture, line *process.Lineage, open memory.Backing) (*sharedZygote, error) {
+// updateZygote does so for one lineage. It returns nil if no fork is asked for.
+func (o *body) updateZygote(c *process.Capture, line *process.Lineage, open memory.Backing, fork bool) (*sharedZygote, error) {
 	base, err := o.base(line.Key)
 	if err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func (o *body) updateZygote(c *process.Capture, line *process.Lineage, open memo
 		}
 	}
 	base.at = nil
-	if err := base.Update(deltas, open); err != nil {
+	if err := base.Update(deltas, open); err != nil || !fork {
 		return nil, err
 	}
 	z, err := base.Fork()

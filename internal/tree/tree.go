@@ -44,13 +44,23 @@ func New[R Resource]() *Tree[R] { return &Tree[R]{nodes: map[string]*Node[R]{}} 
 // and makes the live state descend from it. An id or a name that the tree has
 // already is refused with Exists.
 func (t *Tree[R]) Add(id, name string, data R) error {
+	_, release, err := t.AddUsed(id, name, data)
+	if err == nil {
+		release()
+	}
+	return err
+}
+
+// AddUsed is [Tree.Add] and, before anybody else can remove it, [Tree.Use].
+func (t *Tree[R]) AddUsed(id, name string, data R) (n *Node[R], release func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.add(t.at, id, name, data); err != nil {
-		return err
+		return nil, nil, err
 	}
 	t.at = id
-	return nil
+	n, release = t.use(t.nodes[id])
+	return n, release, nil
 }
 
 // Restore puts a checkpoint below another one, or at the root if parent is
@@ -104,9 +114,22 @@ func (t *Tree[R]) Use(ref string) (n *Node[R], release func(), err error) {
 	if n == nil {
 		return nil, nil, fault.New(fault.NotFound, "the sandbox has no checkpoint %q", ref)
 	}
+	n, release = t.use(n)
+	return n, release, nil
+}
+
+// use counts a user; t.mu is held.
+func (t *Tree[R]) use(n *Node[R]) (_ *Node[R], release func()) {
 	n.users++
-	var once sync.Once
-	return n, func() { once.Do(func() { t.release(n) }) }, nil
+	return n, sync.OnceFunc(func() { t.release(n) })
+}
+
+// Useless reports whether a checkpoint that the caller uses was removed and nobody
+// else uses it: nobody ever will.
+func (t *Tree[R]) Useless(n *Node[R]) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.removed && n.users == 1
 }
 
 func (t *Tree[R]) find(ref string) *Node[R] {

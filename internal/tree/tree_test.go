@@ -86,3 +86,38 @@ func TestTreeFollowsTheLiveState(t *testing.T) {
 		t.Errorf("remove where the state stands: %v, at %q", err, tr.At())
 	}
 }
+
+func TestUselessIsWhatNobodyElseCanUse(t *testing.T) {
+	tr := tree.New[resource]()
+	freed := new(int)
+	n, release, err := tr.AddUsed("a", "", resource{freed})
+	if err != nil || tr.At() != "a" {
+		t.Fatal(err, tr.At())
+	}
+	if tr.Useless(n) {
+		t.Error("useless while it is in the tree")
+	}
+	_, other, err := tr.Use("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Remove("a"); err != nil {
+		t.Fatal(err)
+	}
+	if tr.Useless(n) {
+		t.Error("useless while another uses it")
+	}
+	other()
+	if !tr.Useless(n) {
+		t.Error("not useless, though only the caller has it")
+	}
+	if release(); *freed != 1 {
+		t.Errorf("freed %d times", *freed)
+	}
+	if _, _, err := tr.AddUsed("b", "", resource{freed}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.AddUsed("b", "", resource{freed}); !fault.Is(err, fault.Exists) {
+		t.Errorf("twice: %v", err)
+	}
+}

@@ -15,29 +15,31 @@ const (
 	chunkSize = 32 << 20
 )
 
-// Arena is memory that captured pages are copied into. Its first chunk is
-// populated beforehand, since copying into cold memory costs up to forty times
-// as much; more chunks are added as a capture needs them, and given back by
-// [Arena.Reset]. Alloc and Fits are safe for use by several threads beside each other.
+// Arena is memory that captured pages are copied into. What is to be copied is made
+// room for beforehand by [Arena.Warm], since copying into memory that was never
+// touched costs up to forty times as much; more chunks are added as a capture needs
+// them, and given back by [Arena.Reset]. Alloc and Fits are safe for use by several
+// threads beside each other.
 type Arena struct {
 	mu     sync.Mutex
 	chunks [][]byte
 	used   int // of the last chunk
+	warm   int // how far the last chunk was touched
 	limit  int // bytes of all chunks that Alloc goes up to; 0: none
 }
+
+// ArenaSize is how much fits into an arena that stays as it is, in bytes.
+const ArenaSize = chunkSize
 
 // Limit bounds the arena to about n bytes until the next [Arena.Reset]; it has
 // its first chunk in any case.
 func (a *Arena) Limit(n int64) { a.limit = int(min(n, math.MaxInt)) }
 
-// NewArena makes an arena with one warm chunk of 32 MiB.
+// NewArena makes an arena with one chunk of [ArenaSize].
 func NewArena() (*Arena, error) {
 	a := &Arena{}
 	if err := a.grow(); err != nil {
 		return nil, err
-	}
-	for i := 0; i < chunkSize; i += pageSize {
-		a.chunks[0][i] = 0
 	}
 	return a, nil
 }
@@ -48,7 +50,7 @@ func (a *Arena) grow() error {
 		return fmt.Errorf("memory for captured pages: %w", err)
 	}
 	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // fewer faults; without it only slower
-	a.chunks, a.used = append(a.chunks, b), 0
+	a.chunks, a.used, a.warm = append(a.chunks, b), 0, 0
 	return nil
 }
 
@@ -59,6 +61,13 @@ func (a *Arena) Fits(n int) bool {
 	return a.limit == 0 || (len(a.chunks)-1)*chunkSize+a.used+n <= a.limit
 }
 
+// Used is how much was allocated since the last [Arena.Reset], in bytes.
+func (a *Arena) Used() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return (len(a.chunks)-1)*chunkSize + a.used
+}
+
 // Warm populates what comes next, up to n bytes: the first touch of memory takes
 // longer than copying into it.
 func (a *Arena) Warm(n int) error {
@@ -67,9 +76,9 @@ func (a *Arena) Warm(n int) error {
 			return err
 		}
 	}
-	c := a.chunks[len(a.chunks)-1][a.used:]
-	for i := 0; i < min(n, len(c)); i += pageSize {
-		c[i] = 0
+	c, to := a.chunks[len(a.chunks)-1], min(a.used+n, chunkSize)
+	for ; a.warm < to; a.warm += pageSize {
+		c[a.warm] = 0
 	}
 	return nil
 }
@@ -91,11 +100,15 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	n = min(n, chunkSize-a.used)
 	b := a.chunks[len(a.chunks)-1][a.used : a.used+n]
 	a.used += n
+	a.warm = max(a.warm, a.used)
 	return b, nil
 }
 
-// Reset forgets all that was allocated. The first chunk stays warm.
+// Reset forgets all that was allocated. The first chunk stays as warm as it is.
 func (a *Arena) Reset() {
+	if len(a.chunks) > 1 {
+		a.warm = chunkSize // it was full
+	}
 	for _, c := range a.chunks[1:] {
 		_ = unix.Munmap(c)
 	}
