@@ -18,7 +18,8 @@ func (inv *invocation) treeCmd() *cobra.Command {
 		Short: "Show the checkpoint tree",
 		Long: `Show a sandbox's checkpoints as a tree, or those of all sandboxes: name, age, how much
 memory and disk each added, how long the processes stood still for it, whether it outlives
-the daemon, and where the sandbox stands (*).`,
+the daemon, and where the sandbox stands (*). Below it stands why a checkpoint could not be
+made durable; that is tried again by itself where the reason may pass, as a full disk does.`,
 		Example:           "  sandtree tree try",
 		Args:              between(0, 1),
 		ValidArgsFunction: inv.completeSandbox,
@@ -82,6 +83,11 @@ func drawTree(w io.Writer, t client.Tree, now time.Time) {
 	}
 	draw("", "")
 	_ = tw.Flush()
+	for _, k := range t.Checkpoints {
+		if k.Durable == client.DurableFailed {
+			fmt.Fprintf(w, "%s is not durable: %s\n", printable(named(k.Name, k.ID)), printable(k.DurableReason))
+		}
+	}
 }
 
 // durableText says whether a checkpoint is durable, and if it is on disk alone.

@@ -41,7 +41,9 @@ func (e *Engine) Checkpoint(_ context.Context, r control.CheckpointRequest) (con
 	case r.Keep && e.keeper.on:
 		e.keeper.admit(b)
 	}
-	e.evictor.admit()
+	if err := e.evictor.admit(); err != nil {
+		return control.Checkpoint{}, fault.New(fault.KindOf(err), "checkpoint sandbox %s: %w", b.id, err)
+	}
 	c, items, err := e.begin(b, r)
 	if err == nil && !r.Async {
 		err = c.await()

@@ -44,6 +44,7 @@ type checkpoint struct {
 	report  control.Checkpoint
 	failed  error
 	changes *changes      // what has to be written of it; nil: all
+	refused bool          // it could not be made durable once
 	keeping chan struct{} // closed when it is durable, or cannot be; nil: it is not meant to be
 }
 
@@ -151,22 +152,29 @@ func (c *checkpoint) replace(key int, old, z *sharedZygote) bool {
 // loaded reports whether the checkpoint is in memory, or about to be.
 func (c *checkpoint) loaded() bool { return c.described().Memory != control.MemoryNone }
 
-// kept says that the checkpoint is durable, and what that added to the disk.
-func (c *checkpoint) kept(bytes int64) {
+// kept says that the checkpoint is durable, and what that added to the disk. It
+// reports whether it had failed before.
+func (c *checkpoint) kept(bytes int64) (atLast bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.report.Durable, c.report.DurableReason, c.report.DurableKind, c.report.DurableBytes = control.DurableYes, "", "", bytes
 	c.changes = nil
 	close(c.keeping)
+	return c.refused
 }
 
-// notKept says why the checkpoint is not durable.
-func (c *checkpoint) notKept(why error) {
+// notKept says why the checkpoint is not durable, and whether it will be tried
+// again. It reports whether that is the first failure.
+func (c *checkpoint) notKept(why error, again bool) (first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.report.Durable, c.report.DurableReason, c.report.DurableKind, c.report.DurableBytes = control.DurableFailed, why.Error(), fault.KindOf(why), 0
-	c.changes = nil
+	if !again {
+		c.changes = nil
+	}
+	first, c.refused = !c.refused, true
 	close(c.keeping)
+	return first
 }
 
 // Free gives back everything in memory. Nobody uses it any more.

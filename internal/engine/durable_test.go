@@ -29,7 +29,12 @@ func newKeeping(t testing.TB) *keeping {
 
 func newKeepingWith(t testing.TB, change ...func(*control.Config)) *keeping {
 	t.Helper()
-	k := &keeping{repository: filepath.Join(t.TempDir(), "repository")}
+	return newKeepingAt(t, filepath.Join(t.TempDir(), "repository"), change...)
+}
+
+func newKeepingAt(t testing.TB, repository string, change ...func(*control.Config)) *keeping {
+	t.Helper()
+	k := &keeping{repository: repository}
 	k.host = newHost(t, append(change, func(c *control.Config) { c.Durable = true })...)
 	k.startWorker()
 	t.Cleanup(func() { k.worker.Close() })

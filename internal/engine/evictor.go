@@ -115,12 +115,36 @@ func (v *evictor) reduce(target int64) {
 }
 
 // admit waits until there is room for another checkpoint: what is to leave may
-// have to be written first, and the disk may be slower than the caller.
-func (v *evictor) admit() {
+// have to be written first, and the disk may be slower than the caller. If it is
+// full nothing can leave, and there is no room.
+func (v *evictor) admit() error {
+	if !v.await() {
+		return nil
+	}
+	full := v.engine.keeper.full()
+	if full == nil {
+		return nil
+	}
+	return fault.New(fault.Exhausted, "checkpoints take %d MiB of memory of %d MiB, and cannot leave it: %w", v.ledger.Total()>>20, v.limit>>20, full)
+}
+
+// await waits while something is to leave and there is too much, and reports
+// whether there still is.
+func (v *evictor) await() (tooMuch bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for !v.closed && (v.busy() || v.ledger.Busy()) && v.ledger.Total() > v.limit+v.limit/4 {
+	tooMuch = v.ledger.Total() > v.limit+v.limit/4
+	for tooMuch && !v.closed && (v.busy() || v.ledger.Busy()) {
 		v.changed.Wait()
+		tooMuch = v.ledger.Total() > v.limit+v.limit/4
+	}
+	return tooMuch && !v.closed
+}
+
+// mayLeaveNow says that a checkpoint which could not leave the memory is durable now.
+func (v *evictor) mayLeaveNow() {
+	if v.exceeded() {
+		v.share()
 	}
 }
 

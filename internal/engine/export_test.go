@@ -63,3 +63,16 @@ func (e *Engine) Generation(box, id string) (most int) {
 	}
 	return most
 }
+
+// NoRetry is what [Engine.NextRetry] says when nothing waits to be tried again.
+const NoRetry = time.Duration(-1)
+
+// NextRetry is how long it takes until what could not be made durable is tried again.
+func (e *Engine) NextRetry() time.Duration {
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	if e.keeper.retries.timer == nil {
+		return NoRetry
+	}
+	return time.Until(e.keeper.retries.due)
+}

@@ -20,7 +20,7 @@ var (
 
 // keeper makes checkpoints durable, one after another in the order in which
 // they were taken, by the worker. A worker that dies is replaced by the host; what it was
-// writing is tried once more.
+// writing is tried once more. What failed for want of room is tried again, see retry.go.
 //
 // Its lock is taken with or without a box's, and no box's is taken under it.
 type keeper struct {
@@ -32,6 +32,7 @@ type keeper struct {
 	client  *worker.Client
 	queue   []*keeping
 	busy    *keeping
+	retries retries
 	closed  bool
 	done    chan struct{}
 }
@@ -69,6 +70,7 @@ func (k *keeper) use(c *worker.Client) {
 	}
 	old := k.client
 	k.client = c
+	k.hasten(0)
 	k.changed.Broadcast()
 	if old != nil {
 		go func() { _ = old.Close() }()
@@ -134,7 +136,7 @@ func (k *keeper) add(b *box, c *checkpoint, release func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
-		c.notKept(errEnding)
+		c.notKept(errEnding, false)
 		go release()
 		return
 	}
@@ -149,12 +151,14 @@ func (k *keeper) drop(match func(*keeping) bool) {
 	defer k.mu.Unlock()
 	k.queue = slices.DeleteFunc(k.queue, func(x *keeping) bool {
 		if match(x) {
-			x.checkpoint.notKept(fault.New(fault.NotFound, "it was removed"))
+			x.checkpoint.notKept(fault.New(fault.NotFound, "it was removed"), false)
 			go x.release()
 			return true
 		}
 		return false
 	})
+	k.retries.waiting = slices.DeleteFunc(k.retries.waiting, match)
+	k.arm()
 	for k.busy != nil && match(k.busy) {
 		k.busy.cancel()
 		k.changed.Wait()
@@ -184,8 +188,12 @@ func (k *keeper) waitFor(b *box) {
 func (k *keeper) close() {
 	k.mu.Lock()
 	k.closed = true
+	if k.retries.timer != nil {
+		k.retries.timer.Stop()
+	}
+	k.retries = retries{}
 	for _, x := range k.queue {
-		x.checkpoint.notKept(errEnding)
+		x.checkpoint.notKept(errEnding, false)
 		go x.release()
 	}
 	k.queue = nil
@@ -223,6 +231,7 @@ func (k *keeper) run() {
 		cancel()
 		k.mu.Lock()
 		k.busy = nil
+		k.arm()
 		k.changed.Broadcast()
 		k.mu.Unlock()
 	}
@@ -235,13 +244,27 @@ func (k *keeper) step(ctx context.Context, x *keeping) {
 		return // it has failed, and said so
 	}
 	n, err := k.write(ctx, x.checkpoint)
-	if err != nil {
-		if ctx.Err() == nil {
-			k.engine.log.Error("a checkpoint is not durable", "sandbox", x.box.id, "checkpoint", x.checkpoint.id, "error", err)
+	switch {
+	case err == nil:
+		if x.checkpoint.kept(n) {
+			k.engine.log.Info("a checkpoint is durable after all", "sandbox", x.box.id, "checkpoint", x.checkpoint.id)
+			k.engine.evictor.mayLeaveNow()
 		}
-		x.checkpoint.notKept(err)
-	} else {
-		x.checkpoint.kept(n)
+		k.mu.Lock()
+		k.hasten(0)
+		k.mu.Unlock()
+	case ctx.Err() != nil: // it is given up
+		x.checkpoint.notKept(err, false)
+	default:
+		again := mayPass(err)
+		if x.checkpoint.notKept(err, again) { // said once
+			k.engine.log.Error("a checkpoint is not durable", "sandbox", x.box.id, "checkpoint", x.checkpoint.id, "error", err, "tried_again", again)
+		}
+		if again {
+			k.mu.Lock()
+			k.later(x, err)
+			k.mu.Unlock()
+		}
 	}
 	if r, err := k.engine.report(x.box, x.checkpoint.id); err == nil {
 		k.engine.events.CheckpointKept(r)
@@ -287,5 +310,8 @@ func (k *keeper) forget(ctx context.Context, c *checkpoint) error {
 	if err := w.Remove(ctx, c.id); err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.hasten(firstRetry) // its space comes back
 	return nil
 }

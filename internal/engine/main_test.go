@@ -107,6 +107,7 @@ type host struct {
 	pool   *pool.Pool
 	ended  chan control.Session
 	failed chan control.CheckpointFailed
+	news   chan control.Checkpoint // whose durability has changed
 	ids    atomic.Int64
 }
 
@@ -120,7 +121,7 @@ func newHost(t testing.TB, change ...func(*control.Config)) *host {
 	check(t, os.Mkdir(mount, 0o755))
 	attach := filepath.Join(dir, "attach") // for kernels before Linux 6.15
 	check(t, os.Mkdir(attach, 0o755))
-	h := &host{t: t, ended: make(chan control.Session, 1000), failed: make(chan control.CheckpointFailed, 100)}
+	h := &host{t: t, ended: make(chan control.Session, 1000), failed: make(chan control.CheckpointFailed, 100), news: make(chan control.Checkpoint, 1000)}
 	h.openPool(dir, mount)
 	t.Cleanup(func() { check(t, h.pool.Destroy()) })
 	layout, err := cgroup.Detect()
@@ -162,9 +163,24 @@ func (h *host) start() {
 		SessionEnded:     func(s control.Session) { h.ended <- s },
 		SandboxEnded:     func(control.SandboxEnded) {},
 		CheckpointFailed: func(c control.CheckpointFailed) { h.failed <- c },
-		CheckpointKept:   func(control.Checkpoint) {},
+		CheckpointKept:   h.told,
 	}, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	check(h.t, err)
+}
+
+// told keeps the news, the latest thousand at least.
+func (h *host) told(c control.Checkpoint) {
+	for {
+		select {
+		case h.news <- c:
+			return
+		default:
+		}
+		select {
+		case <-h.news:
+		default:
+		}
+	}
 }
 
 func (h *host) stop() {

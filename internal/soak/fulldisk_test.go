@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -126,6 +128,11 @@ func TestFullDiskInTheMiddle(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
+	for n, b := range boxes {
+		if err := b.keptAtLast(ctx); err != nil {
+			t.Errorf("sandbox %d, when the disk has room again: %v", n, err)
+		}
+	}
 	loop(3, false)
 	for n, b := range boxes {
 		for i := range b.kept {
@@ -145,6 +152,32 @@ func TestFullDiskInTheMiddle(t *testing.T) {
 		}
 		if err := b.remove(ctx); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// keptAtLast waits until every checkpoint that could not be made durable is so, without
+// being asked for.
+func (b *box) keptAtLast(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // it is tried twice a minute
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		t, err := b.sb.Tree(ctx)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(t.Checkpoints, func(c *client.CheckpointInfo) bool {
+			return c.Durable == client.DurableFailed || c.Durable == client.DurablePending
+		})
+		if i < 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("checkpoint %s is %s: %s", t.Checkpoints[i].ID, t.Checkpoints[i].Durable, t.Checkpoints[i].DurableReason)
 		}
 	}
 }

@@ -34,8 +34,10 @@ func progress(durable string) int {
 	switch durable {
 	case control.DurablePending:
 		return 1
-	case control.DurableYes, control.DurableFailed:
+	case control.DurableFailed: // and tried again
 		return 2
+	case control.DurableYes:
+		return 3
 	}
 	return 0
 }
@@ -186,7 +188,7 @@ func (s *Sandboxes) WaitCheckpoint(ctx context.Context, sandbox, ref string, dur
 			kind = fault.Internal
 		}
 		return info, fault.New(kind, "checkpoint %q is not durable: %s", ref, info.DurableReason).
-			WithHint("it is still in memory; try again with: sandtree checkpoint wait %s --durable", c.ID)
+			WithHint("it is still in memory, and tried again when there may be room; sandtree checkpoint wait %s --durable tries now", c.ID)
 	}
 	return info, nil
 }

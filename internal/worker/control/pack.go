@@ -12,6 +12,10 @@ import (
 	"github.com/sandtree/sandtree/internal/wire"
 )
 
+// ErrTooManyFiles is the cause when a checkpoint has more files in memory than one
+// message carries: it can never be written.
+var ErrTooManyFiles = fmt.Errorf("it has more than %d files in memory", wire.MaxFiles-1)
+
 // pack makes a value one of descriptors: the first is a file of memory with its
 // encoding, in which a file has the number of its descriptor. The files are
 // duplicates and the caller's to close.
@@ -32,7 +36,7 @@ func pack(v any) (_ []*os.File, err error) {
 			return n, nil
 		}
 		if len(files) == wire.MaxFiles {
-			return 0, fault.New(fault.Exhausted, "it has more than %d files in memory: deleted ones that are open, and those in /dev/shm", wire.MaxFiles-1)
+			return 0, fault.New(fault.Exhausted, "%w: deleted ones that are open, and those in /dev/shm", ErrTooManyFiles)
 		}
 		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
