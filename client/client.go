@@ -42,29 +42,26 @@ type Client struct {
 }
 
 // Dial connects to the daemon whose API socket is given. The error's kind is
-// [Unavailable] if no daemon listens there.
+// [Unavailable] if no daemon listens there. One that is busy with other clients is
+// waited for, up to ten seconds.
 func Dial(socket string) (*Client, error) {
 	// The first connection shows at once whether a daemon is there, and then
 	// carries the first request.
-	conn, err := net.Dial("unix", socket)
+	conn, err := dialFirst(socket)
 	if err != nil {
-		return nil, &Error{
-			Kind: Unavailable, Message: "no daemon answers at " + socket + ": " + reason(err),
-			Hint: "start it with: sandtree serve",
-		}
+		return nil, err
 	}
 	f := newFirst(conn)
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+	next := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		if conn := f.take(time.Now()); conn != nil {
 			return conn, nil
 		}
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
+		return dial(ctx, socket)
 	}
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	t := &http.Transport{
-		DialContext:        dial,
+		DialContext:        next,
 		Protocols:          &protocols,
 		DisableCompression: true,
 		IdleConnTimeout:    5 * time.Minute,

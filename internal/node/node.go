@@ -8,12 +8,13 @@
 // store, output is in logs, bodies are the supervisors'. So a node can be
 // killed at any instant, and the next one takes up where it was:
 //
-//	rpc        translates the API's calls
-//	lifecycle  sandboxes, checkpoints, sessions and templates as records and bodies
-//	session    one running command: input, end, followers
-//	output     one command's log
-//	images     uploads, pulls, and the image store
-//	transfer   tars to files in a sandbox and back
+//	connections  how many clients there may be
+//	rpc          translates the API's calls
+//	lifecycle    sandboxes, checkpoints, sessions and templates as records and bodies
+//	session      one running command: input, end, followers
+//	output       one command's log
+//	images       uploads, pulls, and the image store
+//	transfer     tars to files in a sandbox and back
 package node
 
 import (
@@ -23,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -33,6 +35,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/fault"
 	hostcontrol "github.com/sandtree/sandtree/internal/host/control"
+	"github.com/sandtree/sandtree/internal/node/connections"
 	"github.com/sandtree/sandtree/internal/node/id"
 	"github.com/sandtree/sandtree/internal/node/images"
 	"github.com/sandtree/sandtree/internal/node/lifecycle"
@@ -56,7 +59,7 @@ func Main(ctx context.Context, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	raiseFileLimit(cfg.Log)
+	files := raiseFileLimit(cfg.Log)
 	var died deaths
 	stopping := make(chan time.Duration, 1)
 	host, listener, err := hostcontrol.Inherited(hostcontrol.Events{
@@ -112,8 +115,11 @@ func Main(ctx context.Context, cfg Config) error {
 			PID: os.Getpid(), Started: info.Started,
 		},
 	}), cfg.Log)
+	// Sessions, records and images need the other half.
+	bounded := connections.Bound(listener, files/2, cfg.Log)
+	server.ConnState = bounded.State
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(bounded) }()
 	if err := host.Ready(ctx); err != nil {
 		_ = server.Close()
 		return fmt.Errorf("node: %w", err)
@@ -230,8 +236,8 @@ func kernel() string {
 
 // raiseFileLimit takes all descriptors that the process may have: each session
 // that runs needs about six. Go raises its own soft limit at the start, but
-// not above what the process began with.
-func raiseFileLimit(log *slog.Logger) {
+// not above what the process began with. It returns how many that are.
+func raiseFileLimit(log *slog.Logger) int {
 	var l unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l)
 	if err == nil && l.Cur < l.Max {
@@ -241,4 +247,5 @@ func raiseFileLimit(log *slog.Logger) {
 	if err != nil {
 		log.Warn("the limit of open files could not be raised", "error", err)
 	}
+	return int(min(l.Cur, math.MaxInt32)) //nolint:gosec // bounded
 }
