@@ -3,7 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
+	"syscall"
 
 	"connectrpc.com/connect"
 
@@ -108,6 +111,12 @@ func wrap(err error) error {
 	if k, ok := byCode[ce.Code()]; ok {
 		e.Kind = k
 	}
+	if brokenOff(ce) {
+		return &Error{
+			Kind: Unavailable, Err: err, Message: "the connection to the daemon broke: " + e.Message,
+			Hint: "the daemon, or its part that serves clients, has ended and may be starting again; look what was done before you try again",
+		}
+	}
 	for _, d := range ce.Details() {
 		v, err := d.Value()
 		if err != nil {
@@ -118,6 +127,18 @@ func wrap(err error) error {
 		}
 	}
 	return e
+}
+
+// brokenOff reports whether a call ended with its connection, and not by an answer or by
+// who called. The transport has errors without a type for some of it.
+func brokenOff(err *connect.Error) bool {
+	switch {
+	case connect.IsWireError(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return false
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+		return true
+	}
+	return strings.Contains(err.Message(), "http2: client conn") || strings.Contains(err.Message(), "http2: server sent GOAWAY")
 }
 
 // notText reports whether a request was not sent, since a string in it is not

@@ -3,8 +3,10 @@ package client_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,4 +54,42 @@ func TestBytesThatAreNotTextAreRefusedByName(t *testing.T) {
 			t.Errorf("%s with the byte 0xff: %v", what, err)
 		}
 	}
+}
+
+// A daemon that ends in the middle of a call does not answer: nobody has
+// canceled anything, and it is no defect of what was asked.
+func TestBrokenConnectionsAreUnavailable(t *testing.T) {
+	socket := t.TempDir() + "/api.sock"
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	// How far the daemon gets before it ends: bytes of the request that it reads.
+	reads := make(chan int, 1)
+	go func() {
+		for n := range reads {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.CopyN(c, strings.NewReader("\x00\x00\x00\x04\x00\x00\x00\x00\x00"), 9) // its settings
+			_, _ = io.CopyN(io.Discard, c, int64(n))
+			_ = c.Close() // with data unread: a reset
+		}
+	}()
+	for _, n := range []int{24, 60, 100} {
+		reads <- n
+		c, err := client.Dial(socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		big := strings.Repeat("x", 1<<20)
+		_, err = c.CreateSandbox(t.Context(), client.SandboxConfig{Env: map[string]string{"A": big}})
+		if client.KindOf(err) != client.Unavailable || client.HintOf(err) == "" {
+			t.Errorf("a daemon that ended after %d bytes: %s: %v", n, client.KindOf(err), err)
+		}
+		_ = c.Close()
+	}
+	close(reads)
 }
