@@ -30,6 +30,11 @@ kid = child(run); same(os.read(r, 1), b'!')
 		{"traced by a debugger inside", `
 def bad(): call(libc.ptrace, 0, 0, None, None)
 ` + kid, endKid, []string{"offender", "traced by another process"}},
+		{"thousands of queued signals", `
+def bad():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [42])
+    for i in range(4200): call(libc.sigqueue, os.getpid(), 42, None)
+` + kid, endKid, []string{"offender", "more than 4096 signals queued"}},
 		{"two processes with one table of descriptors", `
 r, w = os.pipe()
 k = libc.syscall(56, 0x400 | 17, 0, 0, 0, 0) # clone: CLONE_FILES, SIGCHLD
