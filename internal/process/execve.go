@@ -31,7 +31,10 @@ func (l *Live) reap() (changed bool, err error) {
 			if ptrace.GetRegs(tid, &regs.PtraceRegs) == nil {
 				continue
 			}
-			changed = true // killed, and about to end
+			// It was killed, and is about to end; or who executed a program has its number, and
+			// forgot that it was told to stop.
+			changed = true
+			_ = ptrace.Interrupt(tid)
 			if st, e = l.wait(tid, briefly); e == unix.EINTR {
 				continue
 			}
@@ -39,8 +42,12 @@ func (l *Live) reap() (changed bool, err error) {
 		changed = true
 		l.dropThread(t)
 		if e == nil && st.Stopped() {
-			if err := l.stand(&seized{tid: tid, leader: tid}, st); err != nil {
+			there, err := l.standOrEnd(&seized{tid: tid, leader: tid}, st)
+			if err != nil {
 				return true, err
+			}
+			if !there {
+				l.strays = append(l.strays, stray{tid, tid})
 			}
 		}
 	}
@@ -76,7 +83,7 @@ func (l *Live) move(s *seized) (there bool, err error) {
 	if t != nil {
 		l.dropThread(t)
 	}
-	s.tid, s.known, s.status, s.moved = s.leader, nil, nil, true
+	s.tid, s.known, s.status = s.leader, nil, nil
 	switch {
 	case e != nil || changed && !st.Stopped():
 		return true, nil // it ended

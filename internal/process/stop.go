@@ -20,6 +20,8 @@ import (
 const (
 	patience = 50 * time.Millisecond
 	briefly  = time.Millisecond
+	// stopBound is how long a stop takes at most, beyond a millisecond for each thread.
+	stopBound = 2 * time.Second
 )
 
 // errUnstoppable is the cause of a stop that failed over a thread that does
@@ -45,6 +47,7 @@ func (l *Live) Stop() error {
 	if err != nil {
 		return errors.Join(err, l.waitStrays())
 	}
+	l.forgetStrays()
 	l.drop()
 	l.order = l.order[:0]
 	for _, p := range l.procs {
@@ -84,10 +87,14 @@ func (l *Live) stopAll() error {
 
 func (l *Live) stopEach() error {
 	var started []*seized
-	for {
+	for begun := time.Now(); ; {
 		tids, err := l.tasks()
 		if err != nil {
 			return err
+		}
+		if time.Since(begun) > stopBound+time.Duration(len(tids))*time.Millisecond {
+			return fault.New(fault.Uncapturable, "after %v threads start, or execute programs, still: %w", stopBound, errUnstoppable).
+				WithHint("try again when fewer of the sandbox's processes execute programs all the time")
 		}
 		started = started[:0]
 		for _, tid := range tids {
@@ -146,6 +153,7 @@ func (l *Live) awaitAll(started []*seized) error {
 		// stand, and others that find no processor to end on.
 		for _, s := range started {
 			hurryKilled(s.leader)
+			_ = ptrace.Interrupt(s.tid) // an execve makes it forget that it was told
 		}
 		if _, err := l.reap(); err != nil {
 			l.abandon(started)
@@ -164,7 +172,6 @@ type seized struct {
 	tid    int
 	leader int         // of its process, as far as it is known
 	status *status     // of a new one
-	moved  bool        // it executed a program, and has its leader's number since
 	known  *liveThread // nil: a new one
 	boost  boost
 }
@@ -249,8 +256,12 @@ func ended(tid int) bool {
 // await waits briefly until a thread stands, and reads its registers. A parent of
 // vfork is put aside. It reports whether nothing is left to wait for.
 func (l *Live) await(s *seized) (there bool, err error) {
-	if t := l.threads[s.tid]; s.moved && t != nil && t.round == l.round {
-		return true, nil // it was waited for under this number, too
+	t := l.threads[s.tid]
+	if t != nil && t.round == l.round {
+		return true, nil // two had this number: it was waited for as the other one
+	}
+	if s.known != t { // and that was its leader's, which is no more
+		s.known, s.status = nil, nil
 	}
 	st, err := l.wait(s.tid, briefly)
 	switch {
@@ -272,12 +283,18 @@ func (l *Live) await(s *seized) (there bool, err error) {
 // standOrEnd is stand, for a thread that may be killed meanwhile by an execve of another.
 // Who waits for its end is the same as if it had come to stand.
 func (l *Live) standOrEnd(s *seized, st ptrace.Status) (there bool, err error) {
-	if err = l.stand(s, st); errors.Is(err, unix.ESRCH) {
-		if t := l.threads[s.tid]; t != nil {
+	err = l.stand(s, st)
+	switch t := l.threads[s.tid]; {
+	case err == nil:
+	case errors.Is(err, unix.ESRCH):
+		if t != nil {
 			l.dropThread(t)
 		}
 		s.known = nil
 		return false, nil
+	case t == nil || t.tracee == nil: // nobody knows that it stands
+		l.release(stray{s.tid, s.leader}, st)
+		s.boost.lower(s.tid, new(int))
 	}
 	return true, err
 }
@@ -287,8 +304,6 @@ func (l *Live) stand(s *seized, st ptrace.Status) (err error) {
 	t := s.known
 	if t == nil {
 		if t, err = l.meet(s); err != nil {
-			_ = ptrace.Detach(s.tid, 0)
-			s.boost.lower(s.tid, new(int))
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -22,8 +23,8 @@ type stray struct{ tid, leader int }
 // thread that does not stop keeps our mark; it is let go when it does.
 func (l *Live) abandon(ss []*seized) {
 	for _, s := range ss {
-		if st, ok, err := ptrace.TryWait(s.tid); err == nil && ok && st.Stopped() {
-			l.release(s.tid, st)
+		if st, changed, err := ptrace.TryWait(s.tid); err == nil && changed {
+			l.release(stray{s.tid, s.leader}, st)
 		} else {
 			l.strays = append(l.strays, stray{s.tid, s.leader})
 		}
@@ -56,8 +57,9 @@ func (l *Live) Tend() (more bool) {
 		case err == unix.ECHILD:
 			l.follow(s)
 		case err == nil && changed:
-			l.release(s.tid, st)
+			l.release(s, st)
 		case err == nil:
+			_ = ptrace.Interrupt(s.tid) // an execve makes it forget that it was told
 			l.strays = append(l.strays, s)
 		}
 	}
@@ -71,8 +73,8 @@ func (l *Live) follow(s stray) {
 	}
 }
 
-// release lets a stray go, if it stands.
-func (l *Live) release(tid int, st ptrace.Status) {
+// release lets a stray go, if it stands. One that was killed since is waited for still.
+func (l *Live) release(s stray, st ptrace.Status) {
 	if !st.Stopped() {
 		return
 	}
@@ -80,7 +82,20 @@ func (l *Live) release(tid int, st ptrace.Status) {
 	if st.Event() == 0 {
 		sig = st.Signal()
 	}
-	_ = ptrace.Detach(tid, sig)
+	if errors.Is(ptrace.Detach(s.tid, sig), unix.ESRCH) {
+		l.strays = append(l.strays, s)
+	}
+}
+
+// forgetStrays forgets those that are no more, or stand as others do: all threads stand.
+func (l *Live) forgetStrays() {
+	l.strays = slices.DeleteFunc(l.strays, func(s stray) bool {
+		if t := l.threads[s.tid]; t != nil && t.round == l.round {
+			return true
+		}
+		_, changed, err := ptrace.TryWait(s.tid)
+		return changed || err != nil
+	})
 }
 
 // waitStrays waits for threads that were told to stop and did not, and lets
@@ -104,7 +119,7 @@ func (l *Live) tendFor(d time.Duration) bool {
 			}
 			continue
 		case nil:
-			l.release(s.tid, st)
+			l.release(s, st)
 		case unix.ECHILD:
 			l.follow(s)
 		}

@@ -164,7 +164,7 @@ func (l *Live) untilExec(t *liveThread, deadline time.Time) error {
 			}
 			return l.awaitAll([]*seized{s})
 		case st.Event() == unix.PTRACE_EVENT_STOP && st.Signal() != int(unix.SIGTRAP):
-			l.release(s.tid, st)
+			l.release(stray{s.tid, s.leader}, st)
 			s.boost.lower(s.tid, new(int))
 			return unstoppable(s.tid)
 		}

@@ -42,9 +42,13 @@ func call(req uintptr, tid int, addr uintptr, data unsafe.Pointer) error {
 	return nil
 }
 
-// Seize attaches to a running thread without stopping it.
+// Seize attaches to a running thread without stopping it. It waits for an execve(2) of the
+// thread's process that is under way, and that may wait for the caller's process: for a wait
+// for threads which it traces and which the execve has killed. So this is not a raw system
+// call, as the others here are: the runtime could not stop the world meanwhile, for a
+// garbage collection say, and while it tries to nothing else of the process runs.
 func Seize(tid int, options uintptr) error {
-	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(tid), 0, options, 0, 0); e != 0 {
+	if _, _, e := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(tid), 0, options, 0, 0); e != 0 {
 		return e
 	}
 	return nil
@@ -58,7 +62,11 @@ func SetOptions(tid int, options uintptr) error {
 	return nil
 }
 
-// Interrupt asks a seized thread to stop; [Wait] tells when it has.
+// Interrupt asks a seized thread to stop; [Wait] tells when it has. A thread that is about to
+// replace its program (execve(2)) forgets it where its process has other threads, since the
+// summer of 2026 ("signal: clear JOBCTL_PENDING_MASK for caller in zap_other_threads()", in
+// stable kernels, too; seen in 6.18.44). Asking one again that stands has it stand once more
+// when it is continued.
 func Interrupt(tid int) error { return call(unix.PTRACE_INTERRUPT, tid, 0, nil) }
 
 // Continue lets a stopped thread run, delivering sig if it is not 0.
