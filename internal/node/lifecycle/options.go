@@ -14,7 +14,7 @@ import (
 var (
 	nameForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 	hostnameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
-	envForm      = regexp.MustCompile(`^[^=\x00]+$`)
+	envForm      = regexp.MustCompile(`^[^=\x00-\x1f\x7f]+$`)
 )
 
 // checkName refuses, with Invalid, what cannot be a name of a thing of that
@@ -48,7 +48,7 @@ func (o *CreateOptions) check() error {
 func checkEnv(env map[string]string) error {
 	for k, v := range env {
 		if !envForm.MatchString(k) || strings.Contains(v, "\x00") {
-			return fault.New(fault.Invalid, "environment variable %.80q: the name is empty or has an equals sign, or there is a NUL byte", k)
+			return fault.New(fault.Invalid, "environment variable %.80q: the name is empty or has an equals sign or a control character, or there is a NUL byte", k)
 		}
 	}
 	return nil
