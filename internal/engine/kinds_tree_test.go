@@ -476,3 +476,49 @@ func TestKindsOfJobs(t *testing.T) {
 		jobs(y, "forked")
 	}
 }
+
+// Many children of one process, some of which clone their siblings at a restore: all are
+// their parent's, in their order, with what they had.
+func TestKindsOfManyChildren(t *testing.T) {
+	h := newHost(t, withoutStandbys)
+	box := h.create()
+	x := h.obedient(box)
+	x.must("children", `
+def answer(i):
+    b = bytearray([i]) * 20000
+    signal.signal(signal.SIGTERM, lambda *a: os._exit(i if b == bytearray([i]) * 20000 else 99))
+    while True: signal.pause()
+def one(i):
+    if i % 5 == 1: os.setsid()
+    if i % 5 == 2: os.setpgid(0, 0)
+    if i % 7 == 3: child(lambda: answer(i))
+    if i % 11 == 4: os._exit(i)
+    answer(i)
+kids = [child(lambda i=i: one(i)) for i in range(60)]
+below = lambda p: open('/proc/%d/task/%d/children' % (p, p)).read().split()
+def settled():
+    for i, p in enumerate(kids):
+        if i % 11 == 4:
+            if i % 7 != 3 and stat(p)['state'] != 'Z': return False
+        elif int(status(p, 'SigCgt'), 16) & 1 << 14 == 0: return False
+        elif i % 7 == 3 and (not below(p) or int(status(int(below(p)[0]), 'SigCgt'), 16) & 1 << 14 == 0): return False
+    return True
+until(settled, 'all are ready')
+def seen():
+    return [below(os.getpid())] + [(p, below(p), sorted((k, v == 'Z' if k == 'state' else v) for k, v in stat(p).items())) for p in kids]
+first = seen()
+`)
+	c := h.checkpoint(box)
+	for range 2 {
+		_, ss := h.rollback(box, c.ID)
+		x = ss[x.id]
+		x.must("all as before", "same(seen(), first)")
+		c = h.checkpoint(box)
+	}
+	x.must("all answer", `
+for p in kids:
+    for q in below(p): os.kill(int(q), signal.SIGTERM)
+    os.kill(p, signal.SIGTERM)
+for i, p in enumerate(kids): same(os.WEXITSTATUS(os.waitpid(p, 0)[1]), i)
+`)
+}

@@ -145,7 +145,8 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process, early map[
 		return err
 	}
 	leads := false
-	for i, p := range mine {
+	for i := 0; i < len(mine); {
+		p := mine[i]
 		if !leads && !early[p.PID] {
 			leads = true
 			if err := c.run(); err != nil {
@@ -155,9 +156,11 @@ func (r *restore) clone(n *newProcess, kids map[int][]*image.Process, early map[
 				return err
 			}
 		}
-		if err := c.child(p, needs[i]); err != nil {
+		k := c.together(mine[i:], len(mine), early)
+		if err := c.children(mine[i:i+k], needs[i:i+k]); err != nil {
 			return err
 		}
+		i += k
 	}
 	if !leads {
 		if err := c.run(); err != nil {
