@@ -120,7 +120,7 @@ func Main(ctx context.Context, cfg Config) error {
 	server.ConnState = bounded.State
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(bounded) }()
-	if err := host.Ready(ctx); err != nil {
+	if err := host.Ready(ctx); err != nil && ctx.Err() == nil { // else it is told to end, in order
 		_ = server.Close()
 		return fmt.Errorf("node: %w", err)
 	}
