@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -17,7 +16,7 @@ import (
 type diagnosis struct {
 	ID       string `json:"id"` // the feature's name
 	For      string `json:"for"`
-	State    string `json:"state"` // "present", "missing", "unknown", or "low" for a limit of the machine
+	State    string `json:"state"` // "present", "missing" or "unknown"
 	Required bool   `json:"required"`
 	Kernel   string `json:"kernel,omitempty"` // the first release that has it
 	Without  string `json:"without"`          // what is lost without it
@@ -46,7 +45,6 @@ Exit code 7 if a feature is missing without which nothing runs.`,
 					lost = append(lost, d.ID)
 				}
 			}
-			all = append(all, diagnoseInotify())
 			if err := inv.show(all, func(w io.Writer) { drawDiagnosis(w, all) }); err != nil {
 				return err
 			}
@@ -72,34 +70,6 @@ func diagnose(r feature.Result) diagnosis {
 		if d.Help == "" {
 			d.Help = r.Help
 		}
-	}
-	return d
-}
-
-// enoughInotify is how many inotify instances are not few for the sandboxes of one
-// machine. Distributions begin with 128.
-const enoughInotify = 1024
-
-// diagnoseInotify looks at a limit that all sandboxes share: an instance counts for
-// the user in whose name the user namespace was made, too, and that is root.
-func diagnoseInotify() diagnosis {
-	const name = "/proc/sys/fs/inotify/max_user_instances"
-	d := diagnosis{
-		ID: "inotify instances", State: "present",
-		For:     "programs in many sandboxes watch files (tail -f, editors, servers that reload)",
-		Without: "all sandboxes of the machine together can have few of them open; others get EMFILE from inotify_init(2)",
-	}
-	var n int64
-	b, err := os.ReadFile(name)
-	if err == nil {
-		_, err = fmt.Sscan(string(b), &n)
-	}
-	switch {
-	case err != nil:
-		d.State, d.Reason = "unknown", err.Error()
-	case n < enoughInotify:
-		d.State, d.Reason = "low", fmt.Sprintf("fs.inotify.max_user_instances is %d", n)
-		d.Help = "sysctl fs.inotify.max_user_instances=65536, also in a file of /etc/sysctl.d"
 	}
 	return d
 }

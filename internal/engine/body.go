@@ -140,7 +140,7 @@ func (o *body) follow() error {
 
 func (o *body) liveConfig() process.Config {
 	return process.Config{
-		Threads: o.inc.Cgroup().ThreadsFD(), Init: o.inc.PID(), Proc: o.proc, Root: o.root, Device: o.device,
+		Threads: o.inc.Cgroup().ThreadsFD(), Init: o.inc.PID(), Proc: o.proc, Root: o.root, Owner: o.inc.Owner(), Device: o.device,
 		MonotonicOffset: o.monotonic, BoottimeOffset: o.boottime, Filters: confinementFilters,
 		Realtime: realtime, Beside: o.family.crew.Beside, Scratch: o.thread.scratch,
 	}

@@ -1,8 +1,7 @@
 package engine
 
 import (
-	"runtime"
-
+	os "github.com/sandtree/sandtree/internal/linux/thread"
 	"github.com/sandtree/sandtree/internal/process/memory"
 )
 
@@ -20,14 +19,15 @@ func newThread() *thread {
 	return t
 }
 
+// run ends with the OS thread, which lets go of whatever it still traced.
 func (t *thread) run() {
-	// Never unlocked: the thread ends with the goroutine, and lets go of
-	// whatever it still traced.
-	runtime.LockOSThread()
 	defer close(t.done)
-	for job := range t.jobs {
-		job()
-	}
+	_ = os.Own(func() error {
+		for job := range t.jobs {
+			job()
+		}
+		return nil
+	})
 }
 
 // do runs f on the thread and waits for it.

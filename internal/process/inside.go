@@ -124,7 +124,7 @@ func (l *Live) enter(p *liveProcess) error {
 	}
 	fd, err := lead.Syscall(p.syscall, unix.SYS_USERFAULTFD, uffd.Flags)
 	if errors.Is(err, unix.EMFILE) { // it has as many open as it may
-		err = withAllDescriptors(lead.TID, func() (err error) {
+		err = l.cfg.withAllDescriptors(lead.TID, func() (err error) {
 			fd, err = lead.Syscall(p.syscall, unix.SYS_USERFAULTFD, uffd.Flags)
 			return err
 		})
@@ -140,23 +140,6 @@ func (l *Live) enter(p *liveProcess) error {
 		return l.injectError(p, err)
 	}
 	return p.memory.Attach(own)
-}
-
-// withAllDescriptors calls f while a process may have as many descriptors as its
-// hard limit says (getrlimit(2)).
-func withAllDescriptors(pid int, f func() error) error {
-	var soft unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &soft); err != nil {
-		return fmt.Errorf("limit of descriptors: %w", err)
-	}
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: soft.Max, Max: soft.Max}, nil); err != nil {
-		return fmt.Errorf("limit of descriptors: %w", err)
-	}
-	err := f()
-	if e := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &soft, nil); e != nil {
-		err = errors.Join(err, fmt.Errorf("limit of descriptors: %w", e))
-	}
-	return err
 }
 
 func (l *Live) leave(p *liveProcess) error {

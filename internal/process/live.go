@@ -25,6 +25,8 @@ type Config struct {
 	Proc int
 	// Root is its root directory.
 	Root int
+	// Owner is the user, on the host, that its user namespace belongs to.
+	Owner uint32
 	// Device is st_dev of the root's overlay.
 	Device uint64
 	// MonotonicOffset and BoottimeOffset are those of its time namespace.

@@ -136,11 +136,12 @@ func (l *Live) readProcesses() error {
 		}
 	}
 	outcome := l.cfg.Beside(files)
-	var err error
+	err := l.readLimits()
 	for _, p := range l.order {
-		if err = l.readProcess(p); err != nil {
+		if err != nil {
 			break
 		}
+		err = l.readProcess(p)
 	}
 	if err == nil {
 		err = files()
@@ -187,11 +188,6 @@ func (l *Live) readProcess(p *liveProcess) error {
 	for _, t := range p.threads {
 		if t.deliver == int(unix.SIGSTOP) || t.tracee.Stops() { // nobody could queue it for itself and go on
 			m.State, m.StopSignal = image.Stopped, int(unix.SIGSTOP)
-		}
-	}
-	for r := range m.Limits {
-		if err := unix.Prlimit(p.host, r, nil, &m.Limits[r]); err != nil {
-			return fmt.Errorf("resource limits of process %d: %w", p.pid, err)
 		}
 	}
 	if p.leaderEnded() {

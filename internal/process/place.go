@@ -31,6 +31,7 @@ func (r *restore) makeSockets() error {
 		}
 		makers = append(makers, descriptor.Maker{
 			PID: n.image.PID, Host: n.tracee.TID, PIDFD: pidfd, Table: n.image.Descriptors, Control: n.control, Run: n.tracee.Run,
+			Limit: func(count int) error { return r.target.Live.raiseDescriptors(n.tracee.TID, count) },
 		})
 		return nil
 	})
@@ -80,16 +81,8 @@ func (r *restore) other(pid int) (run func(b *tracee.Batch) error, pidfd int, ok
 }
 
 func (r *restore) runInstallation(n *newProcess, in descriptor.Installation) error {
-	var now unix.Rlimit
-	if err := unix.Prlimit(n.tracee.TID, unix.RLIMIT_NOFILE, nil, &now); err != nil {
-		return fmt.Errorf("limit of descriptors: %w", err)
-	}
-	if now.Cur < uint64(in.Limit) {
-		now.Cur = uint64(in.Limit)
-		now.Max = max(now.Max, now.Cur)
-		if err := unix.Prlimit(n.tracee.TID, unix.RLIMIT_NOFILE, &now, nil); err != nil {
-			return fmt.Errorf("limit of descriptors: %w", err)
-		}
+	if err := r.target.Live.raiseDescriptors(n.tracee.TID, in.Limit); err != nil {
+		return err
 	}
 	for _, m := range in.Messages {
 		if err := unix.Sendmsg(n.socket, []byte{0}, unix.UnixRights(m...), nil, unix.MSG_NOSIGNAL); err != nil {

@@ -67,12 +67,7 @@ func (r *restore) settle(n *newProcess) error {
 	if err := setCoreFilter(n.tracee.TID, p.CoreFilter); err != nil {
 		return err
 	}
-	for res := range p.Limits {
-		if err := setLimit(n.tracee.TID, res, p.Limits[res]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.target.Live.setLimits(n.tracee.TID, p.Limits[:])
 }
 
 // defaultCoreFilter is that of new processes, but those of a kernel that was started with another one.
@@ -84,28 +79,6 @@ func setCoreFilter(pid int, filter *uint32) error {
 	}
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/coredump_filter", pid), fmt.Appendf(nil, "%#x", *filter), 0); err != nil {
 		return fmt.Errorf("what goes into a core file: %w", err)
-	}
-	return nil
-}
-
-// setLimit sets a resource limit, as far up as this process may: its own hard
-// limit is the most without CAP_SYS_RESOURCE.
-func setLimit(pid, resource int, l unix.Rlimit) error {
-	var now unix.Rlimit
-	if err := unix.Prlimit(pid, resource, nil, &now); err != nil {
-		return fmt.Errorf("resource limit %d: %w", resource, err)
-	}
-	if now == l {
-		return nil
-	}
-	err := unix.Prlimit(pid, resource, &l, nil)
-	if err == unix.EPERM {
-		l.Max = min(l.Max, now.Max)
-		l.Cur = min(l.Cur, l.Max)
-		err = unix.Prlimit(pid, resource, &l, nil)
-	}
-	if err != nil {
-		return fmt.Errorf("resource limit %d: %w", resource, err)
 	}
 	return nil
 }

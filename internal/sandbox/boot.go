@@ -64,7 +64,7 @@ func (s *Seed) Prepare(group *cgroup.Group, walls *confine.Walls) (_ *Blank, err
 	if group == nil || walls == nil {
 		return nil, fault.New(fault.Invalid, "boot: a cgroup and walls are needed")
 	}
-	i := &Incarnation{seed: s, group: group, walls: walls, pidfd: -1, processes: map[int]*Process{}, claims: map[int]*Process{}}
+	i := &Incarnation{seed: s, group: group, walls: walls, owner: s.nextOwner(), pidfd: -1, processes: map[int]*Process{}, claims: map[int]*Process{}}
 	defer func() {
 		if err != nil {
 			i.abandon()
@@ -183,17 +183,22 @@ func (i *Incarnation) clone(fds []int) (*tracee.Server, error) {
 	sent := append(append([]int(nil), fds...), i.group.FD(), pair[1])
 	b := tracee.NewBatch()
 	queueReceive(b, len(sent))
-	pid, _ := b.Fork(tracee.CloneArgs{
-		Flags: namespaces | unix.CLONE_INTO_CGROUP, ExitSignal: uint64(unix.SIGCHLD), Cgroup: uint64(n),
-	}, tracee.EndServe, func(c *tracee.Batch) {
-		c.Call(unix.SYS_DUP3, n+1, tracee.ControlFD, unix.O_CLOEXEC)
-		c.Call(unix.SYS_CLOSE_RANGE, n, n+1, 0)
+	var pid tracee.Ref
+	queueAs(b, i.owner, func() {
+		pid, _ = b.Fork(tracee.CloneArgs{
+			Flags: namespaces | unix.CLONE_INTO_CGROUP, ExitSignal: uint64(unix.SIGCHLD), Cgroup: uint64(n),
+		}, tracee.EndServe, func(c *tracee.Batch) {
+			c.Call(unix.SYS_DUP3, n+1, tracee.ControlFD, unix.O_CLOEXEC)
+			c.Call(unix.SYS_CLOSE_RANGE, n, n+1, 0)
+		})
 	})
 	_, err = doAndTidy(i.seed.server, b, 0, sent...)
 	unix.Close(pair[1])
 	if err != nil {
 		unix.Close(pair[0])
-		return nil, err
+		self := tracee.NewBatch()
+		queueSelf(self)
+		return nil, errors.Join(err, i.seed.server.Do(self))
 	}
 	i.pid = b.Value(pid)
 	server := tracee.NewServer(i.pid, pair[0])

@@ -21,6 +21,7 @@ type Incarnation struct {
 	seed  *Seed
 	group *cgroup.Group
 	init  *tracee.Init
+	owner uint32
 	pid   int // PID 1's, on the host
 	pidfd int
 	walls *confine.Walls
@@ -36,6 +37,10 @@ type Incarnation struct {
 
 // PID is PID 1's number on the host.
 func (i *Incarnation) PID() int { return i.pid }
+
+// Owner is the user, on the host, that the incarnation's user namespace belongs to. No
+// other living incarnation has the same.
+func (i *Incarnation) Owner() uint32 { return i.owner }
 
 // PIDFD refers to PID 1, for setns(2) and poll(2). The incarnation owns it.
 func (i *Incarnation) PIDFD() int { return i.pidfd }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,7 @@ type Seed struct {
 	server  *tracee.Server
 	idmap   confine.IDMap
 	devices *statdev.Table
+	owners  atomic.Uint32 // given to incarnations so far
 }
 
 // NewSeed starts a seed whose incarnations have the given ids on the host, and

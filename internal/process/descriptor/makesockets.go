@@ -23,6 +23,8 @@ type Maker struct {
 	// Run runs a batch in it. It has all rights in its user namespace, no
 	// supplementary groups, and its root is the sandbox's.
 	Run func(b *tracee.Batch) error
+	// Limit lets it have that many descriptors at least.
+	Limit func(count int) error
 }
 
 // MakeSockets makes all sockets, and gives pipes to their owners. The makers are all processes that will have
@@ -144,7 +146,7 @@ func (k *worker) flush() error {
 		return nil
 	}
 	k.batch = nil
-	if err := raiseLimit(k.Host, k.count+len(k.pending)+256); err != nil {
+	if err := k.Limit(k.count + len(k.pending) + 256); err != nil {
 		return err
 	}
 	if err := k.Run(b); err != nil {
@@ -156,20 +158,6 @@ func (k *worker) flush() error {
 	}
 	k.count += len(k.pending)
 	k.pending = nil
-	return nil
-}
-
-// raiseLimit lets a process have n descriptors.
-func raiseLimit(host, n int) error {
-	var now unix.Rlimit
-	err := unix.Prlimit(host, unix.RLIMIT_NOFILE, nil, &now)
-	if err == nil && now.Cur < uint64(n) {
-		now.Cur, now.Max = uint64(n), max(now.Max, uint64(n))
-		err = unix.Prlimit(host, unix.RLIMIT_NOFILE, &now, nil)
-	}
-	if err != nil {
-		return fmt.Errorf("limit of descriptors: %w", err)
-	}
 	return nil
 }
 
