@@ -11,9 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/acceptqueue"
 	"github.com/sandtree/sandtree/internal/linux/namespace"
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
@@ -264,6 +266,11 @@ func closeBlobs(t testing.TB, r *Result) (blobs int) {
 func (p *target) mustCapture(t testing.TB) *Result {
 	t.Helper()
 	r, err := p.capture(t)
+	// What is of the moment, as data on its way, is tried again, as a checkpoint does.
+	for pause := time.Millisecond; fault.Passes(err) && pause < time.Second; pause *= 2 {
+		time.Sleep(pause)
+		r, err = p.capture(t)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

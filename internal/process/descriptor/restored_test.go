@@ -90,7 +90,16 @@ func (b *body) restoreAll(t testing.TB, r *Result) (all []*restored) {
 		if b.pids != nil {
 			pid = b.pids[i]
 		}
-		makers = append(makers, Maker{PID: pid, Host: v.pid, PIDFD: v.pidfd, Table: table, Control: testControl, Run: v.tr.Run})
+		makers = append(makers, Maker{PID: pid, Host: v.pid, PIDFD: v.pidfd, Table: table, Control: testControl, Run: v.tr.Run,
+			Limit: func(n int) error {
+				var now unix.Rlimit
+				if err := unix.Prlimit(v.pid, unix.RLIMIT_NOFILE, nil, &now); err != nil || now.Cur >= uint64(n) {
+					return err
+				}
+				now.Cur = uint64(n)
+				return unix.Prlimit(v.pid, unix.RLIMIT_NOFILE, &now, nil)
+			},
+		})
 		socks = append(socks, sock)
 		all = append(all, v)
 	}
