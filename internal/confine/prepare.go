@@ -3,7 +3,6 @@ package confine
 import (
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -44,67 +43,12 @@ var Rlimits = []Rlimit{
 // sandboxes to the daemon's (proc_pid_oom_score_adj(5)).
 const oomScoreAdj = 300
 
-// shared are limits of resources that the kernel counts for who made a user namespace,
-// too, with the limit that he had then (user_namespaces(7), struct
-// user_namespace.rlimit_max): what all sandboxes may have together of it. Of pending
-// signals and timers half of what root's own programs may have is left to those.
-func shared() ([]Rlimit, error) {
-	var own unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &own); err != nil {
-		return nil, fault.New(fault.Internal, "getrlimit: %w", err)
-	}
-	signals := min(max(own.Max/2, 4<<10), 1<<20)
-	return []Rlimit{{unix.RLIMIT_SIGPENDING, signals, signals}, {unix.RLIMIT_MSGQUEUE, MessageQueueBytes, MessageQueueBytes}}, nil
-}
-
-// MessageQueueBytes is RLIMIT_MSGQUEUE of those who make what sandboxes have: the
-// kernel counts all of that for them. Each sandbox's own limit is lower.
-const MessageQueueBytes = 64 << 20
-
 // Prepare sets what a stub on the host side, a seed or zygote, passes on to
 // everything that it clones: limits and OOM score. Processes inside could
 // lower limits but not raise them. A hard limit of our own that is lower than
 // the wanted one stays, as raising it takes CAP_SYS_RESOURCE.
-//
-// What it clones into a user namespace of its own needs [Bound].
 func Prepare(pid int) error {
-	together, err := shared()
-	if err == nil {
-		err = limit(pid, slices.DeleteFunc(slices.Clone(Rlimits), isShared)) // not lowered before they are raised
-	}
-	if err == nil {
-		err = limit(pid, together)
-	}
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), fmt.Append(nil, oomScoreAdj), 0); err != nil {
-		return prepareError(pid, err)
-	}
-	return nil
-}
-
-func prepareError(pid int, err error) error {
-	return fault.New(fault.Internal, "limit what process %d passes on: %w", pid, err)
-}
-
-// Bound gives a PID 1 that a prepared seed has just cloned the limits of a sandbox
-// where those of all sandboxes are others.
-func Bound(pid int) error {
-	return limit(pid, slices.DeleteFunc(slices.Clone(Rlimits), func(r Rlimit) bool { return !isShared(r) }))
-}
-
-func isShared(r Rlimit) bool {
-	return r.Resource == unix.RLIMIT_SIGPENDING || r.Resource == unix.RLIMIT_MSGQUEUE
-}
-
-// Maker lets this process make the message queues of restored sandboxes.
-func Maker() error {
-	return limit(0, []Rlimit{{unix.RLIMIT_MSGQUEUE, MessageQueueBytes, MessageQueueBytes}})
-}
-
-func limit(pid int, limits []Rlimit) error {
-	for _, want := range limits {
+	for _, want := range Rlimits {
 		var now unix.Rlimit
 		if err := unix.Prlimit(pid, want.Resource, nil, &now); err != nil {
 			return prepareError(pid, err)
@@ -120,5 +64,12 @@ func limit(pid int, limits []Rlimit) error {
 			return prepareError(pid, fmt.Errorf("limit %d: %w", want.Resource, err))
 		}
 	}
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), fmt.Append(nil, oomScoreAdj), 0); err != nil {
+		return prepareError(pid, err)
+	}
 	return nil
+}
+
+func prepareError(pid int, err error) error {
+	return fault.New(fault.Internal, "limit what process %d passes on: %w", pid, err)
 }

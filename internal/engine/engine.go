@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
@@ -35,9 +34,6 @@ type Engine struct {
 // New makes the engine of a family.
 func New(cfg control.Config, events control.Events, log *slog.Logger) (*Engine, error) {
 	if err := checkBudget(cfg.CheckpointMemory); err != nil {
-		return nil, err
-	}
-	if err := confine.Maker(); err != nil {
 		return nil, err
 	}
 	e := &Engine{events: events, log: log, boxes: map[string]*box{}, origins: newOrigins()}

@@ -216,11 +216,8 @@ func (i *Incarnation) welcome(server *tracee.Server) (err error) {
 	return server.Hello()
 }
 
-// admit gives PID 1 its ids, limits, and place in v1 cgroups.
+// admit gives PID 1 its ids and its place in v1 cgroups.
 func (i *Incarnation) admit() error {
-	if err := confine.Bound(i.pid); err != nil {
-		return err
-	}
 	if err := writeIDMap(i.seed.idmap, i.pid); err != nil {
 		return err
 	}
