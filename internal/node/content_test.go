@@ -174,11 +174,8 @@ func TestFullDisk(t *testing.T) {
 		if err := unix.Mount("tmpfs", d, "tmpfs", 0, "size=32m"); err != nil {
 			t.Skip(err)
 		}
-		t.Cleanup(func() {
-			if err := unix.Unmount(d, 0); err != nil {
-				t.Error(err)
-			}
-		})
+		// The commands stand in it, and end a moment after who started them.
+		t.Cleanup(func() { eventually(t, "unmounted", func() bool { return unix.Unmount(d, 0) == nil }) })
 	})
 	ctx := t.Context()
 	sb := create(t, c, "before")

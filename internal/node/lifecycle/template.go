@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -120,6 +121,9 @@ func (s *Sandboxes) RemoveTemplate(ctx context.Context, ref string, force bool) 
 			WithHint("sandtree template rm -f %s removes them too", t.Name)
 	}
 	s.removeGolden(t.ID)
+	if err := s.removeLeftGolden(ctx, t.ID); err != nil {
+		return "", fmt.Errorf("remove template %q: %w", t.Name, err)
+	}
 	// The record goes first: from now on nobody starts the family again.
 	if err := s.store.RemoveTemplate(ctx, t.ID); err != nil {
 		return "", fmt.Errorf("remove template %q: %w", t.Name, err)
@@ -128,6 +132,21 @@ func (s *Sandboxes) RemoveTemplate(ctx context.Context, ref string, force bool) 
 		s.log.Error("a removed template's supervisor may be left", "template", t.ID, "error", err)
 	}
 	return t.ID, nil
+}
+
+// removeLeftGolden removes what an earlier node has left of a golden checkpoint that
+// it was making: recovery may not have come to it yet.
+func (s *Sandboxes) removeLeftGolden(ctx context.Context, template string) error {
+	recs, err := s.store.Sandboxes(ctx)
+	for _, r := range recs {
+		if r.Template != template || !r.Golden {
+			continue
+		}
+		if _, e := s.Remove(ctx, r.ID, true); e != nil && !fault.Is(e, fault.NotFound) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // FamilyState is a family that runs.
