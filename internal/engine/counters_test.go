@@ -1,6 +1,9 @@
 package engine_test
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // Some of what the kernel gives is counted for a user, and for whom the user
 // namespace belongs to: queued signals, message queues, inotify instances. A sandbox
@@ -19,7 +22,7 @@ def signals():
 	return n
 def watches():
 	n = 0
-	while libc.inotify_init1(0o2000000) >= 0: n += 1
+	while n < 500 and libc.inotify_init1(0o2000000) >= 0: n += 1
 	return n
 def queues():
 	n = 0
@@ -35,13 +38,13 @@ def queues():
 	}
 	take := func(x *talk) string { return x.must("take", "(signals(), queues(), watches())") }
 	took := take(a)
-	if got := take(b); got != took || took == "(0, 0, 0)" {
+	if got := take(b); got != took || strings.HasPrefix(took, "(0") || strings.Contains(took, " 0") {
 		t.Errorf("the first sandbox took %s, then the second %s", took, got)
 	}
 	// More are not captured: they take too long.
 	a.must("let it receive most", "for _ in range(13000): signal.sigtimedwait([40], 0)")
 	held := func(x *talk) string {
-		return x.must("look", `([l.split()[1] for l in open("/proc/self/status") if l.startswith("SigQ")], len(os.listdir("/dev/mqueue")), watches())`)
+		return x.must("look", `([l.split()[1] for l in open("/proc/self/status") if l.startswith("SigQ")], len(os.listdir("/dev/mqueue")), os.stat("/dev/mqueue").st_uid, libc.inotify_init1(0o2000000) < 0)`)
 	}
 	was := held(a)
 	cp := h.checkpoint(first)

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	os "github.com/sandtree/sandtree/internal/linux/thread"
+	osthread "github.com/sandtree/sandtree/internal/linux/thread"
 	"github.com/sandtree/sandtree/internal/process/memory"
 )
 
@@ -22,7 +22,7 @@ func newThread() *thread {
 // run ends with the OS thread, which lets go of whatever it still traced.
 func (t *thread) run() {
 	defer close(t.done)
-	_ = os.Own(func() error {
+	_ = osthread.Own(func() error {
 		for job := range t.jobs {
 			job()
 		}

@@ -10,26 +10,28 @@ import (
 	"github.com/sandtree/sandtree/internal/linux/thread"
 )
 
-// asLimiter calls f on this OS thread, as one who may read and set resource limits of
-// processes inside. That takes CAP_SYS_RESOURCE in their user namespace
-// (prlimit(2)): root has it mostly, and whom the namespace belongs to in any case.
-func (c *Config) asLimiter(f func() error) error {
-	if c.Owner == 0 || mayLimit() {
+// asRuler calls f on this OS thread, as one who may read and set resource limits,
+// processors and priorities of processes inside. That takes CAP_SYS_RESOURCE and
+// CAP_SYS_NICE in their user namespace (prlimit(2), sched_setaffinity(2)): root has
+// them mostly, and whom the namespace belongs to in any case.
+func (c *Config) asRuler(f func() error) error {
+	if c.Owner == 0 || mayRule() {
 		return f()
 	}
 	return thread.As(c.Owner, f)
 }
 
-// mayLimit reports whether this process has CAP_SYS_RESOURCE.
-var mayLimit = sync.OnceValue(func() bool {
+// mayRule reports whether this process has the two capabilities.
+var mayRule = sync.OnceValue(func() bool {
+	const both = 1<<unix.CAP_SYS_RESOURCE | 1<<unix.CAP_SYS_NICE
 	var caps [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0])
-	return err == nil && caps[0].Effective>>unix.CAP_SYS_RESOURCE&1 != 0
+	return err == nil && caps[0].Effective&both == both
 })
 
 // readLimits reads the resource limits of all processes.
 func (l *Live) readLimits() error {
-	return l.cfg.asLimiter(func() error {
+	return l.cfg.asRuler(func() error {
 		for _, p := range l.order {
 			for r := range p.image.Limits {
 				if err := unix.Prlimit(p.host, r, nil, &p.image.Limits[r]); err != nil {
@@ -45,7 +47,7 @@ func (l *Live) readLimits() error {
 // hard limit says (getrlimit(2)).
 func (c *Config) withAllDescriptors(pid int, f func() error) error {
 	set := func(to *unix.Rlimit, was *unix.Rlimit) error {
-		if err := c.asLimiter(func() error { return unix.Prlimit(pid, unix.RLIMIT_NOFILE, to, was) }); err != nil {
+		if err := c.asRuler(func() error { return unix.Prlimit(pid, unix.RLIMIT_NOFILE, to, was) }); err != nil {
 			return fmt.Errorf("limit of descriptors: %w", err)
 		}
 		return nil
@@ -63,7 +65,7 @@ func (c *Config) withAllDescriptors(pid int, f func() error) error {
 
 // raiseDescriptors lets a process have n descriptors.
 func (c *Config) raiseDescriptors(pid, n int) error {
-	err := c.asLimiter(func() error {
+	err := c.asRuler(func() error {
 		var now unix.Rlimit
 		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &now); err != nil || now.Cur >= uint64(n) {
 			return err
@@ -77,19 +79,8 @@ func (c *Config) raiseDescriptors(pid, n int) error {
 	return nil
 }
 
-// setLimits sets resource limits, as far up as this process may: its own hard limits
-// are the most without CAP_SYS_RESOURCE.
-func (c *Config) setLimits(pid int, limits []unix.Rlimit) error {
-	return c.asLimiter(func() error {
-		for res, l := range limits {
-			if err := setLimit(pid, res, l); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
+// setLimit sets a resource limit, as far up as this process may: its own hard limit
+// is the most without CAP_SYS_RESOURCE.
 func setLimit(pid, resource int, l unix.Rlimit) error {
 	var now unix.Rlimit
 	if err := unix.Prlimit(pid, resource, nil, &now); err != nil {

@@ -41,7 +41,20 @@ func (r *restore) settle(n *newProcess) error {
 		}
 	}
 	r.lower(n)
-	for i, m := range p.Threads {
+	if err := r.target.Live.asRuler(func() error { return rule(n) }); err != nil {
+		return err
+	}
+	path := fmt.Sprintf("/proc/%d/oom_score_adj", n.tracee.TID)
+	if err := os.WriteFile(path, fmt.Append(nil, p.OOMScoreAdj), 0); err != nil {
+		return fmt.Errorf("OOM score: %w", err)
+	}
+	return setCoreFilter(n.tracee.TID, p.CoreFilter)
+}
+
+// rule sets what is set from outside: registers, signal masks, priorities, processors
+// and limits.
+func rule(n *newProcess) error {
+	for i, m := range n.image.Threads {
 		tid := n.threads[i].TID
 		if err := ptrace.SetXState(tid, m.XState); err != nil {
 			return fmt.Errorf("extended state of thread %d: %w", m.TID, err)
@@ -60,14 +73,12 @@ func (r *restore) settle(n *newProcess) error {
 			return fmt.Errorf("scheduling of thread %d: %w", m.TID, err)
 		}
 	}
-	path := fmt.Sprintf("/proc/%d/oom_score_adj", n.tracee.TID)
-	if err := os.WriteFile(path, fmt.Append(nil, p.OOMScoreAdj), 0); err != nil {
-		return fmt.Errorf("OOM score: %w", err)
+	for res, l := range n.image.Limits {
+		if err := setLimit(n.tracee.TID, res, l); err != nil {
+			return err
+		}
 	}
-	if err := setCoreFilter(n.tracee.TID, p.CoreFilter); err != nil {
-		return err
-	}
-	return r.target.Live.setLimits(n.tracee.TID, p.Limits[:])
+	return nil
 }
 
 // defaultCoreFilter is that of new processes, but those of a kernel that was started with another one.

@@ -192,13 +192,11 @@ func (i *Incarnation) clone(fds []int) (*tracee.Server, error) {
 			c.Call(unix.SYS_CLOSE_RANGE, n, n+1, 0)
 		})
 	})
-	_, err = doAndTidy(i.seed.server, b, 0, sent...)
+	err = i.seed.doAsOther(b, sent)
 	unix.Close(pair[1])
 	if err != nil {
 		unix.Close(pair[0])
-		self := tracee.NewBatch()
-		queueSelf(self)
-		return nil, errors.Join(err, i.seed.server.Do(self))
+		return nil, err
 	}
 	i.pid = b.Value(pid)
 	server := tracee.NewServer(i.pid, pair[0])

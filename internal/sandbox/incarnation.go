@@ -38,8 +38,8 @@ type Incarnation struct {
 // PID is PID 1's number on the host.
 func (i *Incarnation) PID() int { return i.pid }
 
-// Owner is the user, on the host, that the incarnation's user namespace belongs to. No
-// other living incarnation has the same.
+// Owner is the user, on the host, that the incarnation's user namespace belongs to. Of
+// the 65,536 incarnations of a family that were made last no other has the same.
 func (i *Incarnation) Owner() uint32 { return i.owner }
 
 // PIDFD refers to PID 1, for setns(2) and poll(2). The incarnation owns it.

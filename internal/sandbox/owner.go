@@ -1,15 +1,14 @@
 package sandbox
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/confine"
+	"github.com/sandtree/sandtree/internal/linux/thread"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
-
-// secbitNoSetuidFixup keeps the capabilities of a process that changes its user ids
-// (SECBIT_NO_SETUID_FIXUP, capabilities(7)).
-const secbitNoSetuidFixup = 1 << 2
 
 // keep is an id that setresuid(2) leaves as it is.
 const keep = -1
@@ -19,7 +18,8 @@ const keep = -1
 // signals, POSIX message queues, inotify instances, memory in locked segments,
 // namespaces) for the namespace's owner too, under the limits of that one: those of
 // one owner would share them, and one could use them up for all. Each has another
-// user of the family's range, on which nothing else on the host runs.
+// user of the family's range, on which nothing else on the host runs; after as many
+// incarnations as the range has users they begin anew.
 //
 // An owner has all capabilities in the namespace, from the one around it
 // (user_namespaces(7)). Nothing is there with that id: processes inside are in
@@ -28,11 +28,13 @@ func (s *Seed) nextOwner() uint32 {
 	return s.idmap.Host + s.owners.Add(1)%confine.MappedIDs
 }
 
-// queueAs runs what queue queues as another effective user, with all capabilities.
-// [queueSelf] has to follow where the batch fails.
+// queueAs runs what queue queues as another effective user, with all capabilities and
+// root's rights to files: what is made on the way, as the IPC namespace's message
+// queues, belongs to nobody inside. [Seed.doAsOther] runs it.
 func queueAs(b *tracee.Batch, user uint32, queue func()) {
-	b.Call(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, secbitNoSetuidFixup, 0, 0, 0)
+	b.Call(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, thread.NoSetuidFixup, 0, 0, 0)
 	b.Call(unix.SYS_SETRESUID, keep, user, keep)
+	b.Call(unix.SYS_SETFSUID, 0)
 	queue()
 	queueSelf(b)
 }
@@ -41,4 +43,18 @@ func queueAs(b *tracee.Batch, user uint32, queue func()) {
 func queueSelf(b *tracee.Batch) {
 	b.Call(unix.SYS_SETRESUID, keep, 0, keep)
 	b.Call(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0, 0, 0, 0)
+}
+
+// doAsOther runs a batch with a [queueAs] that leaves descriptors open in the seed, which
+// is itself afterwards, also where the batch fails: other batches may come next.
+func (s *Seed) doAsOther(b *tracee.Batch, fds []int) error {
+	queueEmpty(b)
+	_, err := s.server.DoReceive(b, 0, fds...)
+	if err == nil {
+		return nil
+	}
+	tidy := tracee.NewBatch()
+	queueSelf(tidy)
+	queueEmpty(tidy)
+	return errors.Join(err, s.server.Do(tidy))
 }

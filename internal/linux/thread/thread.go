@@ -31,41 +31,42 @@ func Own(f func() error) error {
 	return <-result
 }
 
+// NoSetuidFixup is the secure bit that keeps the capabilities of a thread whose user
+// ids change (SECBIT_NO_SETUID_FIXUP, capabilities(7)).
+const NoSetuidFixup = 1 << 2
+
 // As calls f while the OS thread that it is called on, and no other, acts as another
 // effective user, with all the capabilities that it has and root's rights to files. So it
 // has all capabilities, also those that root lacks here, in user namespaces that
 // belong to that user (user_namespaces(7)).
 //
-// The goroutine is locked to a thread of [Own]: for the process's main thread the
-// kernel would forget PR_SET_PDEATHSIG (prctl(2)).
+// The goroutine must be locked to a thread of [Own]: for the process's main thread the
+// kernel would forget PR_SET_PDEATHSIG (prctl(2)). The whole process is not dumpable any more
+// (PR_SET_DUMPABLE): the kernel says so of memory whose user changes.
 func As(user uint32, f func() error) error {
-	if err := become(secbitNoSetuidFixup, user); err != nil {
-		return err
+	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_SECUREBITS, uintptr(bits|NoSetuidFixup), 0, 0, 0)
 	}
-	err := f()
-	return errors.Join(err, become(0, 0))
+	if err != nil {
+		return fmt.Errorf("keep capabilities: %w", err)
+	}
+	if err = become(user); err == nil {
+		err = errors.Join(f(), become(0)) // the latter never fails: root is the real user
+	}
+	if e := unix.Prctl(unix.PR_SET_SECUREBITS, uintptr(bits), 0, 0, 0); e != nil {
+		err = errors.Join(err, fmt.Errorf("let go of capabilities: %w", e))
+	}
+	return err
 }
 
-// secbitNoSetuidFixup is SECBIT_NO_SETUID_FIXUP, capabilities(7).
-const secbitNoSetuidFixup = 1 << 2
-
-// become changes the calling thread alone, which the wrappers of the standard library
-// do not do. Whoever sets the bit does so first, and whoever clears it last.
-func become(bits int, user uint32) error {
+// become changes the effective user of the calling thread alone, which the wrappers of the
+// standard library do not do.
+func become(user uint32) error {
 	const stays, root = ^uintptr(0), 0
-	if bits != 0 {
-		if err := unix.Prctl(unix.PR_SET_SECUREBITS, uintptr(bits), 0, 0, 0); err != nil {
-			return fmt.Errorf("keep capabilities: %w", err)
-		}
-	}
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, stays, uintptr(user), stays); errno != 0 {
 		return fmt.Errorf("become user %d: %w", user, errno)
 	}
 	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, root, 0, 0) // it has no errors
-	if bits == 0 {
-		if err := unix.Prctl(unix.PR_SET_SECUREBITS, 0, 0, 0, 0); err != nil {
-			return fmt.Errorf("let go of capabilities: %w", err)
-		}
-	}
 	return nil
 }
