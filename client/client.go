@@ -43,7 +43,7 @@ type Client struct {
 
 // Dial connects to the daemon whose API socket is given. The error's kind is
 // [Unavailable] if no daemon listens there. One that is busy with other clients is
-// waited for, up to ten seconds.
+// waited for, up to ten seconds; the kind is [Exhausted] if it still has no room then.
 func Dial(socket string) (*Client, error) {
 	// The first connection shows at once whether a daemon is there, and then
 	// carries the first request.
