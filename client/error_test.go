@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,37 +60,47 @@ func TestBytesThatAreNotTextAreRefusedByName(t *testing.T) {
 // A daemon that ends in the middle of a call does not answer: nobody has
 // canceled anything, and it is no defect of what was asked.
 func TestBrokenConnectionsAreUnavailable(t *testing.T) {
-	socket := t.TempDir() + "/api.sock"
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	big := strings.Repeat("x", 1<<20)
 	// How far the daemon gets before it ends: bytes of the request that it reads.
-	reads := make(chan int, 1)
-	go func() {
-		for n := range reads {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.CopyN(c, strings.NewReader("\x00\x00\x00\x04\x00\x00\x00\x00\x00"), 9) // its settings
-			_, _ = io.CopyN(io.Discard, c, int64(n))
-			_ = c.Close() // with data unread: a reset
-		}
-	}()
-	for _, n := range []int{24, 60, 100} {
-		reads <- n
-		c, err := client.Dial(socket)
+	for _, n := range []int64{24, 60, 100} {
+		c, err := client.Dial(serveUntil(t, n))
 		if err != nil {
 			t.Fatal(err)
 		}
-		big := strings.Repeat("x", 1<<20)
-		_, err = c.CreateSandbox(t.Context(), client.SandboxConfig{Env: map[string]string{"A": big}})
+		_, err = c.CreateSandbox(ctx, client.SandboxConfig{Env: map[string]string{"A": big}})
 		if client.KindOf(err) != client.Unavailable || client.HintOf(err) == "" {
 			t.Errorf("a daemon that ended after %d bytes: %s: %v", n, client.KindOf(err), err)
 		}
 		_ = c.Close()
 	}
-	close(reads)
+}
+
+// serveUntil resets every connection to a new socket after n bytes. There may be several
+// for one call: a connection that is reset before the request has its stream gives way to
+// another.
+func serveUntil(t *testing.T, n int64) (socket string) {
+	t.Helper()
+	socket = t.TempDir() + "/api.sock"
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); served.Wait() })
+	served.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			served.Go(func() {
+				_, _ = io.WriteString(c, "\x00\x00\x00\x04\x00\x00\x00\x00\x00") // its settings
+				_, _ = io.CopyN(io.Discard, c, n)
+				_ = c.Close() // with data unread: a reset
+			})
+		}
+	})
+	return socket
 }
