@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,22 +47,32 @@ func busy(t *testing.T) (path string, accept func()) {
 
 // A daemon that is busy with other clients is there: one waits until it is one's turn.
 func TestDialWaitsForItsTurn(t *testing.T) {
-	path, accept := busy(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := dial(ctx, path); !errors.Is(err, unix.EAGAIN) {
-		t.Fatalf("while nobody is taken: %v", err)
-	}
-	done := make(chan error)
-	go func() {
-		c, err := Dial(path)
-		if err == nil {
-			err = c.Close()
+	synctest.Test(t, func(t *testing.T) {
+		path, accept := busy(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := dial(ctx, path); !errors.Is(err, unix.EAGAIN) {
+			t.Fatalf("while nobody is taken: %v", err)
 		}
-		done <- err
-	}()
-	accept()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+		done := make(chan error, 1)
+		go func() {
+			c, err := Dial(path)
+			if err == nil {
+				err = c.Close()
+			}
+			done <- err
+		}()
+		// It pauses now, since it was refused: a connect that is under way is not
+		// something that Wait returns for.
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatalf("it did not wait: %v", err)
+		default:
+		}
+		accept()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
