@@ -80,18 +80,39 @@ func (d *DB) prepare(ctx context.Context) (err error) {
 
 // prepared returns a statement that is parsed when it is first used: parsing takes
 // longer than most statements. There are as many as the code has. Within a transaction
-// nothing may be prepared, since that has the one connection.
+// nothing may be prepared, since that has the one connection. The lock is not held
+// while it waits for the connection: others know their statement, or have a ctx that ends.
 func (d *DB) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s := d.statements[query]; s != nil {
+	if s := d.known(query); s != nil {
 		return s, nil
 	}
 	s, err := d.db.PrepareContext(ctx, query)
-	if err == nil {
+	if err != nil {
+		return nil, err
+	}
+	return d.keep(query, s)
+}
+
+// known returns a statement that was kept, or nil.
+func (d *DB) known(query string) *sql.Stmt {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.statements[query]
+}
+
+// keep keeps a statement for who needs it next. Two may have prepared the same: the
+// first is kept, and s closed.
+func (d *DB) keep(query string, s *sql.Stmt) (*sql.Stmt, error) {
+	d.mu.Lock()
+	first := d.statements[query]
+	if first == nil {
 		d.statements[query] = s
 	}
-	return s, err
+	d.mu.Unlock()
+	if first == nil {
+		return s, nil
+	}
+	return first, s.Close()
 }
 
 // Close closes the file.
