@@ -18,15 +18,16 @@ import (
 const most = 8
 
 // serve answers /; /wait is answered when release is closed, and entered says that it
-// was asked.
-func serve(t *testing.T) (dial func() net.Conn, entered <-chan struct{}, release chan<- struct{}) {
+// was asked. idled says each time that a connection gets idle, which is a moment after its
+// client has the answer.
+func serve(t *testing.T) (dial func() net.Conn, entered, idled <-chan struct{}, release chan<- struct{}) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "socket")
 	raw, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, out := make(chan struct{}, 100), make(chan struct{})
+	in, idle, out := make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/wait", func(http.ResponseWriter, *http.Request) { in <- struct{}{}; <-out })
 	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
@@ -34,7 +35,13 @@ func serve(t *testing.T) (dial func() net.Conn, entered <-chan struct{}, release
 	var p http.Protocols
 	p.SetHTTP1(true)
 	p.SetUnencryptedHTTP2(true)
-	s := &http.Server{Handler: mux, Protocols: &p, ConnState: l.State, ReadHeaderTimeout: time.Minute}
+	state := func(c net.Conn, s http.ConnState) {
+		l.State(c, s)
+		if s == http.StateIdle {
+			idle <- struct{}{}
+		}
+	}
+	s := &http.Server{Handler: mux, Protocols: &p, ConnState: state, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close(); <-done })
@@ -46,7 +53,7 @@ func serve(t *testing.T) (dial func() net.Conn, entered <-chan struct{}, release
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		return c
-	}, in, out
+	}, in, idle, out
 }
 
 func ask(c net.Conn, path string) error {
@@ -72,7 +79,7 @@ func closed(t *testing.T, c net.Conn) {
 // Clients that open many connections and use none, also in the middle of a frame, do not
 // keep others out, and those that are in use go on.
 func TestIdleConnectionsGiveWay(t *testing.T) {
-	dial, entered, release := serve(t)
+	dial, entered, idled, release := serve(t)
 	used := dial()
 	answer := make(chan error, 1)
 	go func() { answer <- ask(used, "/wait") }()
@@ -81,6 +88,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	if err := ask(first, "/"); err != nil {
 		t.Fatal(err)
 	}
+	<-idled
 	for range 3 * most {
 		if _, err := io.WriteString(dial(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x40"); err != nil {
 			t.Fatal(err)
@@ -99,7 +107,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 
 // If all are in use, one more is closed, and there is room when one ends.
 func TestAllInUse(t *testing.T) {
-	dial, entered, release := serve(t)
+	dial, entered, idled, release := serve(t)
 	answers := make(chan error, most)
 	for range most {
 		c := dial()
@@ -113,7 +121,8 @@ func TestAllInUse(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	<-idled
 	if err := ask(dial(), "/"); err != nil {
-		t.Errorf("when they are idle: %v", err)
+		t.Errorf("when one is idle: %v", err)
 	}
 }
