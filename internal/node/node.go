@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -232,20 +231,4 @@ func kernel() string {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-// raiseFileLimit takes all descriptors that the process may have: each session
-// that runs needs about six. Go raises its own soft limit at the start, but
-// not above what the process began with. It returns how many that are.
-func raiseFileLimit(log *slog.Logger) int {
-	var l unix.Rlimit
-	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l)
-	if err == nil && l.Cur < l.Max {
-		l.Cur = l.Max
-		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &l)
-	}
-	if err != nil {
-		log.Warn("the limit of open files could not be raised", "error", err)
-	}
-	return int(min(l.Cur, math.MaxInt32)) //nolint:gosec // bounded
 }
