@@ -37,7 +37,11 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "node" || os.Args[1] == "supervisor") {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		level := slog.LevelWarn
+		if slices.Contains(os.Args[2:], "verbose") {
+			level = slog.LevelInfo
+		}
+		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 		var err error
 		if os.Args[1] == "node" {
 			err = node.Main(ctx, node.Config{Log: log})
@@ -84,6 +88,21 @@ func start(t *testing.T) (*daemon, *client.Client) {
 // startIn starts a daemon in a directory that prepare is called with first.
 func startIn(t *testing.T, prepare func(dir string)) (*daemon, *client.Client) {
 	t.Helper()
+	d := newDaemon(t, prepare)
+	t.Cleanup(d.stop)
+	d.startNode()
+	c, err := client.Dial(d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return d, c
+}
+
+// newDaemon makes a daemon whose node is not started yet, in a directory that prepare is
+// called with first.
+func newDaemon(t *testing.T, prepare func(dir string)) *daemon {
+	t.Helper()
 	roottest.Need(t, "owners of files")
 	dir, err := os.MkdirTemp("", "sandtree-node-")
 	if err != nil {
@@ -114,17 +133,22 @@ func startIn(t *testing.T, prepare func(dir string)) (*daemon, *client.Client) {
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
-	t.Cleanup(d.stop)
-	d.startNode()
-	c, err := client.Dial(d.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return d, c
+	return d
 }
 
 func (d *daemon) startNode() {
+	d.t.Helper()
+	ready := make(chan struct{})
+	d.run(exec.Command(os.Args[0], "node"), func(context.Context) { close(ready) })
+	select {
+	case <-ready:
+	case <-time.After(30 * time.Second):
+		d.t.Fatal("the node does not get ready")
+	}
+}
+
+// run starts a node; ready is called when it says that it serves.
+func (d *daemon) run(cmd *exec.Cmd, ready func(ctx context.Context)) {
 	d.t.Helper()
 	ours, theirs, err := wire.Pair()
 	if err != nil {
@@ -135,10 +159,10 @@ func (d *daemon) startNode() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	ready := make(chan struct{})
-	cmd := exec.Command(os.Args[0], "node")
 	cmd.ExtraFiles = []*os.File{theirs, d.listener}
-	cmd.Stderr = os.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
 	if err := cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
@@ -147,11 +171,6 @@ func (d *daemon) startNode() {
 	d.mu.Lock()
 	d.node, d.peer = cmd, peer
 	d.mu.Unlock()
-	select {
-	case <-ready:
-	case <-time.After(30 * time.Second):
-		d.t.Fatal("the node does not get ready")
-	}
 }
 
 // killNode kills the node without warning, and returns when it is gone.
@@ -160,13 +179,13 @@ func (d *daemon) killNode() {
 	d.node.Wait()
 }
 
-func (d *daemon) verbs(ready chan struct{}) *wire.Mux {
+func (d *daemon) verbs(ready func(ctx context.Context)) *wire.Mux {
 	m := wire.NewMux()
 	wire.Handle(m, hostcontrol.VerbInfo, func(context.Context, wire.None, []*os.File) (hostcontrol.Info, []*os.File, error) {
 		return hostcontrol.Info{Version: "test", State: d.dir, NodeState: d.dir, Socket: d.socket}, nil, nil
 	})
-	wire.Handle(m, hostcontrol.VerbReady, func(context.Context, wire.None, []*os.File) (wire.None, []*os.File, error) {
-		close(ready)
+	wire.Handle(m, hostcontrol.VerbReady, func(ctx context.Context, _ wire.None, _ []*os.File) (wire.None, []*os.File, error) {
+		ready(ctx)
 		return wire.None{}, nil, nil
 	})
 	wire.Handle(m, hostcontrol.VerbEnsureFamily, func(ctx context.Context, req hostcontrol.EnsureFamilyRequest, _ []*os.File) (hostcontrol.Family, []*os.File, error) {

@@ -119,14 +119,18 @@ func Main(ctx context.Context, cfg Config) error {
 	server.ConnState = bounded.State
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(bounded) }()
-	if err := host.Ready(ctx); err != nil && ctx.Err() == nil { // else it is told to end, in order
+	switch err := host.Ready(ctx); {
+	case err == nil:
+		cfg.Log.Info("node serves", "socket", info.Socket, "pid", os.Getpid())
+	case ctx.Err() != nil: // what it serves already ends in order
+		cfg.Log.Info("node is told to end before the host has heard that it serves", "pid", os.Getpid())
+	default:
 		_ = server.Close()
 		return fmt.Errorf("node: %w", err)
 	}
 	if err := reserveReport(filepath.Join(dir, hostcontrol.StoppedFile)); err != nil {
 		cfg.Log.Warn("no room is kept for the report of the daemon's end", "error", err)
 	}
-	cfg.Log.Info("node serves", "socket", info.Socket, "pid", os.Getpid())
 	within := time.Duration(0)
 	select {
 	case <-ctx.Done():
