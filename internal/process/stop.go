@@ -20,13 +20,18 @@ import (
 const (
 	patience = 50 * time.Millisecond
 	briefly  = time.Millisecond
-	// stopBound is how long a stop takes at most, beyond a millisecond for each thread.
+	// stopBound is how long a stop looks for more threads at most, beyond a millisecond for
+	// each.
 	stopBound = 2 * time.Second
 )
 
 // errUnstoppable is the cause of a stop that failed over a thread that does
 // not stop now but may a little later.
 var errUnstoppable = errors.New("a thread waits in the kernel and does not stop")
+
+// errRestless is the cause of a stop that failed over threads that come and go faster than
+// they are told to stop. It took its time, and is not tried again.
+var errRestless = errors.New("its processes start threads, or execute programs, faster than they can be stopped")
 
 // stopTries is how often a stop is tried over a thread that does not stop.
 const stopTries = 3
@@ -92,9 +97,9 @@ func (l *Live) stopEach() error {
 		if err != nil {
 			return err
 		}
-		if time.Since(begun) > stopBound+time.Duration(len(tids))*time.Millisecond {
-			return fault.New(fault.Uncapturable, "after %v threads start, or execute programs, still: %w", stopBound, errUnstoppable).
-				WithHint("try again when fewer of the sandbox's processes execute programs all the time")
+		if bound := stopBound + time.Duration(len(tids))*time.Millisecond; time.Since(begun) > bound {
+			return fault.New(fault.Uncapturable, "stop the sandbox within %v: %w", bound, errRestless).
+				WithHint("try again when fewer of them do so all the time")
 		}
 		started = started[:0]
 		for _, tid := range tids {
