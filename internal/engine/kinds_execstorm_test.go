@@ -26,7 +26,7 @@ const stormBound = 30 * time.Second
 
 // Several programs of many threads that execute themselves every few milliseconds, by the
 // main thread or another: a checkpoint succeeds, or is refused as what it is, in bounded time.
-// Afterwards they go on, nobody is traced, and the sandbox can be removed.
+// When the storm rests one succeeds. Afterwards they go on, nobody is traced, and the sandbox can be removed.
 func TestKindsOfExecStorms(t *testing.T) {
 	program := buildFile(t, "testdata/execstorm/execstorm.c")
 	for _, by := range []string{"main", "other", "both"} {
@@ -72,8 +72,14 @@ func TestKindsOfExecStorms(t *testing.T) {
 			}
 			goesOn(x)
 			untraced(t)
-			if last == "" {
-				t.Fatal("not one succeeded")
+			if last == "" { // it may have been too busy: then when the storm rests
+				if got := x.ask("rest", "= "); got != "all rest" {
+					t.Fatal(got)
+				}
+				last = h.id("cp")
+				_, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: last})
+				check(t, err)
+				goesOn(x)
 			}
 			_, ss := h.rollback(box, last)
 			goesOn(ss[x.id])

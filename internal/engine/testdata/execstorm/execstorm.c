@@ -2,7 +2,8 @@
 // themselves again and again, each within some milliseconds: those with an even number
 // by their main thread, others by another one, which takes the main one's number then.
 // For each line that it is sent, the first answers when all others have executed
-// themselves five times more, and none found itself a real-time one the last time.
+// themselves five times more, and none found itself a real-time one the last time. If the
+// line is "rest", it answers when all others have come to rest, until the next line.
 //
 //	execstorm PROCESSES MICROSECONDS SPINNERS main|other|both
 #define _GNU_SOURCE
@@ -19,7 +20,16 @@ enum { SLOTS = 64, AREA = 4096, SLEEPERS = 2 };
 
 static volatile unsigned long *slots; // how often each process has executed itself, and behind that
 static volatile unsigned long *policies; // by which policy it was scheduled then
+static volatile unsigned long *resting; // whether each process rests
+static volatile unsigned long *calm; // whether all are to
 static char **args;
+static int self;
+
+static void lay(void) {
+	policies = slots + SLOTS;
+	resting = policies + SLOTS;
+	calm = resting + SLOTS;
+}
 
 static void *spin(void *unused) {
 	for (;;)
@@ -36,6 +46,11 @@ static void *rest(void *unused) {
 static void *again(void *unused) {
 	(void)unused;
 	usleep(atol(args[2]) * (random() % 1000) / 1000);
+	while (*calm) {
+		resting[self] = 1;
+		usleep(1000);
+	}
+	resting[self] = 0;
 	execv("/proc/self/exe", args);
 	_exit(3);
 }
@@ -48,7 +63,8 @@ static void start(void *(*f)(void *)) {
 
 // one is a process that executes itself: execstorm -NUMBER MICROSECONDS SPINNERS HOW FD.
 static int one(int number) {
-	policies = slots + SLOTS;
+	self = number;
+	lay();
 	policies[number] = sched_getscheduler(0);
 	srandom(getpid() + ++slots[number] * 7919);
 	for (int i = 0; i < atoi(args[3]); i++)
@@ -83,7 +99,7 @@ int main(int argc, char **argv) {
 	slots = mmap(0, AREA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (slots == MAP_FAILED)
 		return 2;
-	policies = slots + SLOTS;
+	lay();
 	snprintf(area, sizeof area, "%d", fd);
 	for (int i = 0; i < n; i++) {
 		if (fork() == 0) {
@@ -95,6 +111,14 @@ int main(int argc, char **argv) {
 	}
 	say("ready");
 	while (fgets(line, sizeof line, stdin)) {
+		*calm = strcmp(line, "rest\n") == 0;
+		if (*calm) {
+			for (int i = 0; i < n; i++)
+				while (!resting[i])
+					usleep(1000);
+			say("all rest");
+			continue;
+		}
 		memcpy(was, (void *)slots, sizeof was);
 		const char *answer = "all go on";
 		for (int i = 0; i < n; i++) {
