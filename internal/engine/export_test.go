@@ -64,15 +64,19 @@ func (e *Engine) Generation(box, id string) (most int) {
 	return most
 }
 
-// NoRetry is what [Engine.NextRetry] says when nothing waits to be tried again.
+// FirstRetry is how long the first pause before what failed is tried again takes.
+const FirstRetry = firstRetry
+
+// NoRetry is what [Engine.RetryPause] says when nothing waits to be tried again.
 const NoRetry = time.Duration(-1)
 
-// NextRetry is how long it takes until what could not be made durable is tried again.
-func (e *Engine) NextRetry() time.Duration {
+// RetryPause is how long what could not be made durable waits in all until it is tried
+// again. While it is tried nothing waits.
+func (e *Engine) RetryPause() time.Duration {
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
 	if e.keeper.retries.timer == nil {
 		return NoRetry
 	}
-	return time.Until(e.keeper.retries.due)
+	return e.keeper.retries.pause
 }

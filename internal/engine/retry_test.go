@@ -137,9 +137,6 @@ func TestFullDiskHoldsCheckpointsBack(t *testing.T) {
 	k.kept(box, k.keep(box).ID)
 }
 
-// firstRetryTwice is a bit less than how long the second retry waits.
-const firstRetryTwice = 1500 * time.Millisecond
-
 // What fails again and again is tried ever more rarely, and a worker that comes is
 // asked at once.
 func TestRetriesArePaced(t *testing.T) {
@@ -149,24 +146,22 @@ func TestRetriesArePaced(t *testing.T) {
 	t.Run("fails", func(t *testing.T) {
 		failpoint.Enable(t, "worker.write.begun", "error")
 		id = k.failing(box, k.keep(box).ID).ID
-		for range 2 { // at once, and after a second
-			for c := range k.news {
-				if c.ID == id && c.Durable == control.DurableFailed {
-					break
+		for _, want := range []time.Duration{engine.FirstRetry, 2 * engine.FirstRetry} {
+			late := time.Now().Add(20 * time.Second)
+			for pause := k.engine.RetryPause(); pause < want; pause = k.engine.RetryPause() {
+				if time.Now().After(late) {
+					t.Fatalf("it waits %s after 20 s, where it is to wait %s", pause, want)
 				}
+				time.Sleep(time.Millisecond)
 			}
 		}
 	})
-	if next := k.engine.NextRetry(); next < firstRetryTwice {
-		t.Errorf("the next try is in %s", next)
-	}
 	k.worker.Close()
 	k.startWorker()
-	begun := time.Now()
-	k.durable(id)
-	if took := time.Since(begun); took > 2*time.Second {
-		t.Errorf("the next worker was asked after %s", took)
+	if pause := k.engine.RetryPause(); pause > 0 {
+		t.Errorf("with the next worker it still waits %s", pause)
 	}
+	k.durable(id)
 }
 
 // What can never be written is not tried again.
@@ -183,7 +178,8 @@ input()
 	if c.DurableKind != fault.Exhausted || !strings.Contains(c.DurableReason, "files in memory") {
 		t.Errorf("it is %s: %s", c.DurableKind, c.DurableReason)
 	}
-	if next := k.engine.NextRetry(); next != engine.NoRetry {
-		t.Errorf("it is tried again in %s", next)
+	k.engine.Wait()
+	if pause := k.engine.RetryPause(); pause != engine.NoRetry {
+		t.Errorf("it is tried again after %s", pause)
 	}
 }
