@@ -40,6 +40,8 @@ type checkpoint struct {
 
 	residence residence // among the evictor's
 
+	unexplained int // how often writing it failed for no reason that is known to pass; the keeper's lock guards it
+
 	mu      sync.Mutex // guards what follows
 	report  control.Checkpoint
 	failed  error

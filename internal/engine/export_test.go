@@ -75,8 +75,10 @@ const NoRetry = time.Duration(-1)
 func (e *Engine) RetryPause() time.Duration {
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
-	if e.keeper.retries.timer == nil {
-		return NoRetry
+	for _, l := range e.keeper.retries.lines() {
+		if l.timer != nil {
+			return l.pause
+		}
 	}
-	return e.keeper.retries.pause
+	return NoRetry
 }

@@ -70,7 +70,9 @@ func (k *keeper) use(c *worker.Client) {
 	}
 	old := k.client
 	k.client = c
-	k.hasten(0)
+	for _, l := range k.retries.lines() {
+		k.hasten(l, 0)
+	}
 	k.changed.Broadcast()
 	if old != nil {
 		go func() { _ = old.Close() }()
@@ -157,7 +159,7 @@ func (k *keeper) drop(match func(*keeping) bool) {
 		}
 		return false
 	})
-	k.retries.waiting = slices.DeleteFunc(k.retries.waiting, match)
+	k.retries.remove(match)
 	k.arm()
 	for k.busy != nil && match(k.busy) {
 		k.busy.cancel()
@@ -188,10 +190,10 @@ func (k *keeper) waitFor(b *box) {
 func (k *keeper) close() {
 	k.mu.Lock()
 	k.closed = true
-	if k.retries.timer != nil {
-		k.retries.timer.Stop()
+	for _, l := range k.retries.lines() {
+		l.stop()
+		l.waiting = nil
 	}
-	k.retries = retries{}
 	for _, x := range k.queue {
 		x.checkpoint.notKept(errEnding, false)
 		go x.release()
@@ -251,13 +253,13 @@ func (k *keeper) step(ctx context.Context, x *keeping) {
 			k.engine.evictor.mayLeaveNow()
 		}
 		k.mu.Lock()
-		k.hasten(0)
+		k.written(x.checkpoint)
 		k.mu.Unlock()
 	case ctx.Err() != nil: // it is given up
 		x.checkpoint.notKept(err, false)
 	default:
-		again := mayPass(err)
-		if x.checkpoint.notKept(err, again) { // said once
+		again := k.mayPass(x.checkpoint, err)
+		if x.checkpoint.notKept(err, again) || !again { // said once, and at last
 			k.engine.log.Error("a checkpoint is not durable", "sandbox", x.box.id, "checkpoint", x.checkpoint.id, "error", err, "tried_again", again)
 		}
 		if again {
@@ -312,6 +314,6 @@ func (k *keeper) forget(ctx context.Context, c *checkpoint) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.hasten(firstRetry) // its space comes back
+	k.hasten(&k.retries.outside, firstRetry) // its space comes back
 	return nil
 }

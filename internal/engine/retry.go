@@ -18,27 +18,43 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
+// mostUnexplained is how often what fails for no reason that is known to pass is
+// tried again: for two minutes.
+const mostUnexplained = 8
+
 // retries are checkpoints that could not be made durable for a reason that may
-// pass: the disk is full, or no worker comes. They are reported as failed,
-// and tried again one at a time, until one succeeds: then the others follow at
-// once. Nothing holds them in their trees.
+// pass. They are reported as failed, and tried again. Nothing holds them in their
+// trees.
 //
 // The keeper's lock guards it.
 type retries struct {
+	outside line  // the disk is full, or no worker comes: after a success the others follow at once
+	own     line  // it may be about the checkpoint itself: the success of another one says nothing
+	full    error // what the disk said at the last failure, if it is full
+}
+
+// line are checkpoints that are tried again one at a time.
+type line struct {
 	waiting []*keeping
 	pause   time.Duration // the last one; 0: the next failure is the first
 	timer   *time.Timer   // nil: none is armed
 	due     time.Time     // of the timer
-	full    error         // what the disk said at the last failure, if it is full
 }
 
-// mayPass reports whether what failed so may succeed later.
-func mayPass(err error) bool {
+func (r *retries) lines() []*line { return []*line{&r.outside, &r.own} }
+
+// mayPass reports whether what failed so is tried again.
+func (k *keeper) mayPass(c *checkpoint, err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Exhausted:
 		return !errors.Is(err, worker.ErrTooManyFiles)
-	case fault.Unavailable, fault.Internal:
+	case fault.Unavailable:
 		return true
+	case fault.Internal:
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		c.unexplained++
+		return c.unexplained <= mostUnexplained
 	}
 	return false
 }
@@ -46,48 +62,64 @@ func mayPass(err error) bool {
 // later has a checkpoint tried again. k.mu is held.
 func (k *keeper) later(x *keeping, why error) {
 	r := &k.retries
+	l := &r.outside
 	if r.full = nil; fault.Is(why, fault.Exhausted) {
 		r.full = why
 	}
-	if !slices.ContainsFunc(r.waiting, func(w *keeping) bool { return w.checkpoint == x.checkpoint }) {
-		r.waiting = append(r.waiting, &keeping{box: x.box, checkpoint: x.checkpoint})
+	if fault.Is(why, fault.Internal) {
+		if l = &r.own; len(l.waiting) == 0 && x.checkpoint.unexplained <= 1 {
+			l.pause = 0 // the first of its kind
+		}
+	}
+	r.remove(func(w *keeping) bool { return w.checkpoint == x.checkpoint })
+	l.waiting = append(l.waiting, &keeping{box: x.box, checkpoint: x.checkpoint})
+}
+
+// remove takes some out of those that wait.
+func (r *retries) remove(match func(*keeping) bool) {
+	for _, l := range r.lines() {
+		l.waiting = slices.DeleteFunc(l.waiting, match)
 	}
 }
 
 // arm has something that waits tried after a while, if nothing is about to be. k.mu is held.
 func (k *keeper) arm() {
-	r := &k.retries
-	if r.timer == nil && len(r.waiting) > 0 && !k.closed {
-		r.pause = min(max(2*r.pause, firstRetry), lastRetry)
-		r.set(r.pause, k.retry)
+	for _, l := range k.retries.lines() {
+		if l.timer == nil && len(l.waiting) > 0 && !k.closed {
+			l.pause = min(max(2*l.pause, firstRetry), lastRetry)
+			k.set(l, l.pause)
+		}
 	}
 }
 
 // hasten has what waits tried within some time, and after the first pauses again if it
 // fails: the reason may be gone. k.mu is held.
-func (k *keeper) hasten(within time.Duration) {
-	r := &k.retries
-	r.pause = 0
-	if len(r.waiting) > 0 && !k.closed && (r.timer == nil || time.Until(r.due) > within) {
-		r.set(within, k.retry)
+func (k *keeper) hasten(l *line, within time.Duration) {
+	l.pause = 0
+	if len(l.waiting) > 0 && !k.closed && (l.timer == nil || time.Until(l.due) > within) {
+		k.set(l, within)
 	}
 }
 
-func (r *retries) set(after time.Duration, f func()) {
-	if r.timer != nil {
-		r.timer.Stop()
+func (k *keeper) set(l *line, after time.Duration) {
+	l.stop()
+	l.timer, l.due = time.AfterFunc(after, func() { k.retry(l) }), time.Now().Add(after)
+}
+
+func (l *line) stop() {
+	if l.timer != nil {
+		l.timer.Stop()
 	}
-	r.timer, r.due = time.AfterFunc(after, f), time.Now().Add(after)
 }
 
 // retry queues the first that waits and is still to be written.
-func (k *keeper) retry() {
+func (k *keeper) retry(l *line) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.retries.timer = nil
-	for len(k.retries.waiting) > 0 && !k.closed {
-		x := k.retries.waiting[0]
-		k.retries.waiting = k.retries.waiting[1:]
+	l.timer = nil
+	for len(l.waiting) > 0 && !k.closed {
+		x := l.waiting[0]
+		l.waiting = l.waiting[1:]
 		if x.checkpoint.described().Durable != control.DurableFailed {
 			continue // somebody asked for it meanwhile
 		}
@@ -100,12 +132,22 @@ func (k *keeper) retry() {
 	}
 }
 
+// written notes that a checkpoint could be written. k.mu is held.
+func (k *keeper) written(c *checkpoint) {
+	r := &k.retries
+	k.hasten(&r.outside, 0)
+	if c.unexplained > 0 { // it was not about the checkpoint
+		c.unexplained, r.own.pause = 0, 0
+	}
+}
+
 // full is what the disk said if checkpoints wait for it to have room, or nil.
 func (k *keeper) full() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.retries.waiting) == 0 {
+	r := &k.retries
+	if len(r.outside.waiting) == 0 {
 		return nil
 	}
-	return k.retries.full
+	return r.full
 }
