@@ -151,6 +151,16 @@ func (k *keeper) add(b *box, c *checkpoint, release func()) {
 func (k *keeper) drop(match func(*keeping) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for k.dropNow(match) { // what was about to wait, or to be queued, does so meanwhile
+		k.changed.Wait()
+	}
+	k.arm()
+	k.changed.Broadcast()
+}
+
+// dropNow is drop without the wait, and reports whether something is left that must be
+// waited for. k.mu is held.
+func (k *keeper) dropNow(match func(*keeping) bool) (left bool) {
 	k.queue = slices.DeleteFunc(k.queue, func(x *keeping) bool {
 		if match(x) {
 			x.checkpoint.notKept(fault.New(fault.NotFound, "it was removed"), false)
@@ -160,12 +170,11 @@ func (k *keeper) drop(match func(*keeping) bool) {
 		return false
 	})
 	k.retries.remove(match)
-	k.arm()
-	for k.busy != nil && match(k.busy) {
+	if k.busy != nil && match(k.busy) {
 		k.busy.cancel()
-		k.changed.Wait()
+		return true
 	}
-	k.changed.Broadcast()
+	return k.retries.asks(match)
 }
 
 // wait waits until nothing is left to be written.

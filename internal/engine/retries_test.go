@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/supervisor/control"
@@ -38,6 +39,77 @@ func (k *keeper) locked(f func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f()
+}
+
+// dropped drops one in the background.
+func (k *keeper) dropped(x *keeping) (done chan struct{}) {
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		k.drop(func(w *keeping) bool { return w.checkpoint == x.checkpoint })
+	}()
+	return done
+}
+
+func (k *keeper) nothingLeft(t *testing.T) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n := len(k.queue) + len(k.retries.outside.waiting) + len(k.retries.own.waiting); n != 0 {
+		t.Errorf("%d are still to be written", n)
+	}
+	for _, l := range k.retries.lines() {
+		if l.timer != nil {
+			t.Error("a try is still to come")
+		}
+	}
+}
+
+// What fails while it is dropped does not wait to be tried again.
+func TestDroppedWhileItFails(t *testing.T) {
+	for _, why := range []error{errNoRoom, errOdd} {
+		k, x := newIdleKeeper(t), newFailed()
+		canceled := make(chan struct{})
+		x.cancel = sync.OnceFunc(func() { close(canceled) })
+		k.locked(func() { k.busy = x })
+		done := k.dropped(x)
+		<-canceled
+		k.locked(func() { k.later(x, why) }) // it had failed before
+		k.locked(func() {
+			k.busy = nil
+			k.arm()
+			k.changed.Broadcast()
+		})
+		<-done
+		k.locked(func() {
+			for _, l := range k.retries.lines() { // what arm has set finds nothing
+				l.stop()
+				l.timer = nil
+			}
+		})
+		k.nothingLeft(t)
+	}
+}
+
+// What is about to be tried again is not queued behind the back of who drops it.
+func TestDroppedWhileItIsAsked(t *testing.T) {
+	k, x := newIdleKeeper(t), newFailed()
+	k.locked(func() { k.retries.outside.asked = x })
+	done := k.dropped(x)
+	select {
+	case <-done:
+		t.Fatal("it is dropped, and queued afterwards")
+	case <-time.After(50 * time.Millisecond): // a drop that does not wait has returned by then
+	}
+	released := make(chan struct{})
+	k.add(nil, x.checkpoint, func() { close(released) })
+	k.locked(func() {
+		k.retries.outside.asked = nil
+		k.changed.Broadcast()
+	})
+	<-done
+	<-released
+	k.nothingLeft(t)
 }
 
 // Another one's success says nothing about what failed for a reason of its own, and

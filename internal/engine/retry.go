@@ -36,6 +36,7 @@ type retries struct {
 // line are checkpoints that are tried again one at a time.
 type line struct {
 	waiting []*keeping
+	asked   *keeping      // it left those that wait and is about to be queued
 	pause   time.Duration // the last one; 0: the next failure is the first
 	timer   *time.Timer   // nil: none is armed
 	due     time.Time     // of the timer
@@ -82,6 +83,11 @@ func (r *retries) remove(match func(*keeping) bool) {
 	}
 }
 
+// asks reports whether one of some is about to be queued.
+func (r *retries) asks(match func(*keeping) bool) bool {
+	return slices.ContainsFunc(r.lines(), func(l *line) bool { return l.asked != nil && match(l.asked) })
+}
+
 // arm has something that waits tried after a while, if nothing is about to be. k.mu is held.
 func (k *keeper) arm() {
 	for _, l := range k.retries.lines() {
@@ -117,15 +123,18 @@ func (k *keeper) retry(l *line) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.timer = nil
-	for len(l.waiting) > 0 && !k.closed {
+	for len(l.waiting) > 0 && l.asked == nil && !k.closed {
 		x := l.waiting[0]
 		l.waiting = l.waiting[1:]
 		if x.checkpoint.described().Durable != control.DurableFailed {
 			continue // somebody asked for it meanwhile
 		}
+		l.asked = x
 		k.mu.Unlock()
 		_, err := k.engine.keep(x.box, x.checkpoint)
 		k.mu.Lock()
+		l.asked = nil
+		k.changed.Broadcast()
 		if err == nil {
 			return // when it is settled the next one's time comes
 		}
