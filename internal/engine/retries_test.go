@@ -145,3 +145,27 @@ func TestUnexplainedFailuresHaveTheirOwnPause(t *testing.T) {
 	}
 }
 
+// The disk is full until something is written, also while what waits for room is queued
+// or tried, and is not when nothing waits.
+func TestFullUntilSomethingIsWritten(t *testing.T) {
+	k, x := newIdleKeeper(t), newFailed()
+	full := func(where string, want bool) {
+		t.Helper()
+		if got := k.full(); (got != nil) != want {
+			t.Errorf("%s: %v", where, got)
+		}
+	}
+	full("at first", false)
+	k.locked(func() { k.later(x, errNoRoom) })
+	full("when it waits", true)
+	k.locked(func() { k.retries.outside.waiting, k.retries.outside.asked = nil, x })
+	full("when it is asked for", true)
+	k.locked(func() { k.queue, k.retries.outside.asked = []*keeping{x}, nil })
+	full("when it is queued", true)
+	k.locked(func() { k.queue, k.busy = nil, x })
+	full("when it is tried", true)
+	k.locked(func() { k.busy = nil })
+	full("when nothing is left", false)
+	k.locked(func() { k.busy = x; k.written(x.checkpoint) })
+	full("when it is written", false)
+}

@@ -30,7 +30,7 @@ const mostUnexplained = 8
 type retries struct {
 	outside line  // the disk is full, or no worker comes: after a success the others follow at once
 	own     line  // it may be about the checkpoint itself: the success of another one says nothing
-	full    error // what the disk said at the last failure, if it is full
+	full    error // what the disk said when it was full, until something is written
 }
 
 // line are checkpoints that are tried again one at a time.
@@ -64,10 +64,10 @@ func (k *keeper) mayPass(c *checkpoint, err error) bool {
 func (k *keeper) later(x *keeping, why error) {
 	r := &k.retries
 	l := &r.outside
-	if r.full = nil; fault.Is(why, fault.Exhausted) {
+	switch fault.KindOf(why) {
+	case fault.Exhausted:
 		r.full = why
-	}
-	if fault.Is(why, fault.Internal) {
+	case fault.Internal:
 		if l = &r.own; len(l.waiting) == 0 && x.checkpoint.unexplained <= 1 {
 			l.pause = 0 // the first of its kind
 		}
@@ -144,18 +144,20 @@ func (k *keeper) retry(l *line) {
 // written notes that a checkpoint could be written. k.mu is held.
 func (k *keeper) written(c *checkpoint) {
 	r := &k.retries
+	r.full = nil
 	k.hasten(&r.outside, 0)
 	if c.unexplained > 0 { // it was not about the checkpoint
 		c.unexplained, r.own.pause = 0, 0
 	}
 }
 
-// full is what the disk said if checkpoints wait for it to have room, or nil.
+// full is what the disk said if checkpoints are still to be written, and it had no
+// room for the last one; or nil.
 func (k *keeper) full() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := &k.retries
-	if len(r.outside.waiting) == 0 {
+	if len(r.outside.waiting) == 0 && r.outside.asked == nil && len(k.queue) == 0 && k.busy == nil {
 		return nil
 	}
 	return r.full
