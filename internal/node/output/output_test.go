@@ -393,8 +393,9 @@ func TestFullDiskWaits(t *testing.T) {
 			if err := fill(t, l, kind, src); err != nil {
 				t.Fatal(err)
 			}
+			written := make(chan error, 1)
 			go func() {
-				sequence(dst, size)
+				written <- sequence(dst, size)
 				dst.Close()
 			}()
 			waitFor(t, s, "filling", func() bool { return s.End() > 800<<10 })
@@ -404,6 +405,9 @@ func TestFullDiskWaits(t *testing.T) {
 			}
 			os.Remove(ballast)
 			waitFor(t, s, "the end", s.Settled)
+			if err := <-written; err != nil {
+				t.Error(err)
+			}
 			checkSequence(t, s, size)
 			l.Close()
 		})
