@@ -3,6 +3,7 @@ package engine_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/sandtree/sandtree/internal/fault"
@@ -97,5 +98,27 @@ func TestCopiesComeBackAtTheirOrigin(t *testing.T) {
 		if n := k.records(); removed && n != 0 {
 			t.Errorf("%d records are left of nobody", n)
 		}
+	}
+}
+
+// A checkpoint that was removed while its supervisor died is removed by the next one,
+// whether its sandbox is there or not.
+func TestRecordOfWhatWasRemovedGoes(t *testing.T) {
+	k := newKeeping(t)
+	box := k.create()
+	first := k.kept(box, k.keep(box).ID)
+	k.kept(box, k.keep(box).ID)
+	if n := k.records(); n != 2 {
+		t.Fatalf("%d records of two checkpoints", n)
+	}
+	tree := k.tree(box)
+	k.killSupervisor()
+	tree.At = first.ID
+	tree.Checkpoints = slices.DeleteFunc(tree.Checkpoints, func(c control.Checkpoint) bool { return c.ID != first.ID })
+	if back := k.recover(tree); back.At != first.ID {
+		t.Errorf("it comes back at %s, want %s", back.At, first.ID)
+	}
+	if n := k.records(); n != 1 {
+		t.Errorf("%d records are left of one checkpoint", n)
 	}
 }

@@ -39,19 +39,9 @@ func (e *Engine) Recover(ctx context.Context, r control.RecoverRequest) (control
 		out.Trees = append(out.Trees, t)
 	}
 	for _, i := range l.Records {
-		b, err := e.box(i.Sandbox)
-		switch {
-		case wanted[i.ID]:
-			continue
-		case err == nil: // it may be being taken
-			if _, release, err := b.tree.Use(i.ID); err == nil {
-				release()
-				continue
-			}
-			e.origins.orphan(i.ID)
-			continue
-		case e.origins.orphan(i.ID): // copies of it are there
-			continue
+		// One that is being taken is in its tree before it is written.
+		if wanted[i.ID] || e.inTree(i.Sandbox, i.ID) || e.origins.orphan(i.ID) {
+			continue // or copies of it are there
 		}
 		// Its removal was asked for while nobody could carry it out.
 		if err := w.Remove(ctx, i.ID); err != nil && !fault.Is(err, fault.NotFound) {
@@ -59,6 +49,20 @@ func (e *Engine) Recover(ctx context.Context, r control.RecoverRequest) (control
 		}
 	}
 	return out, nil
+}
+
+// inTree reports whether a sandbox that is known has a checkpoint.
+func (e *Engine) inTree(sandbox, checkpoint string) bool {
+	b, err := e.box(sandbox)
+	if err != nil {
+		return false
+	}
+	_, release, err := b.tree.Use(checkpoint)
+	if err != nil {
+		return false
+	}
+	release()
+	return true
 }
 
 // recover does so for one sandbox. there are the records, by id, with their
