@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/roottest"
 	"github.com/sandtree/sandtree/internal/linux/thread"
 )
 
@@ -51,9 +52,7 @@ func TestOwn(t *testing.T) {
 
 // Another thread's ids stay what they are, and its own are the old ones again.
 func TestAs(t *testing.T) {
-	if unix.Geteuid() != 0 {
-		t.Skip("only root becomes another user")
-	}
+	roottest.Need(t, "becoming another user")
 	ids := func() string {
 		b, err := os.ReadFile("/proc/thread-self/status")
 		if err != nil {
