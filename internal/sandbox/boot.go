@@ -183,16 +183,14 @@ func (i *Incarnation) clone(fds []int) (*tracee.Server, error) {
 	sent := append(append([]int(nil), fds...), i.group.FD(), pair[1])
 	b := tracee.NewBatch()
 	queueReceive(b, len(sent))
-	var pid tracee.Ref
-	queueAs(b, i.owner, func() {
-		pid, _ = b.Fork(tracee.CloneArgs{
-			Flags: namespaces | unix.CLONE_INTO_CGROUP, ExitSignal: uint64(unix.SIGCHLD), Cgroup: uint64(n),
-		}, tracee.EndServe, func(c *tracee.Batch) {
-			c.Call(unix.SYS_DUP3, n+1, tracee.ControlFD, unix.O_CLOEXEC)
-			c.Call(unix.SYS_CLOSE_RANGE, n, n+1, 0)
-		})
+	queueAs(b, i.owner)
+	pid, _ := b.Fork(tracee.CloneArgs{
+		Flags: namespaces | unix.CLONE_INTO_CGROUP, ExitSignal: uint64(unix.SIGCHLD), Cgroup: uint64(n),
+	}, tracee.EndServe, func(c *tracee.Batch) {
+		c.Call(unix.SYS_DUP3, n+1, tracee.ControlFD, unix.O_CLOEXEC)
+		c.Call(unix.SYS_CLOSE_RANGE, n, n+1, 0)
 	})
-	err = i.seed.doAsOther(b, sent)
+	_, err = doAnd(i.seed.server, queueSelf, b, 0, sent...)
 	unix.Close(pair[1])
 	if err != nil {
 		unix.Close(pair[0])

@@ -29,14 +29,19 @@ type stub interface {
 // them, whether the batch succeeds or not. Batches of others may run in
 // between.
 func doAndTidy(s stub, b *tracee.Batch, n int, fds ...int) ([]int, error) {
-	queueEmpty(b)
+	return doAnd(s, queueEmpty, b, n, fds...)
+}
+
+// doAnd runs a batch, and what tidy queues behind it, whether the batch succeeds or not.
+func doAnd(s stub, tidy func(*tracee.Batch), b *tracee.Batch, n int, fds ...int) ([]int, error) {
+	tidy(b)
 	got, err := s.DoReceive(b, n, fds...)
 	if err == nil {
 		return got, nil
 	}
-	tidy := tracee.NewBatch()
-	queueEmpty(tidy)
-	if _, e := s.DoReceive(tidy, 0); e != nil {
+	after := tracee.NewBatch()
+	tidy(after)
+	if _, e := s.DoReceive(after, 0); e != nil {
 		return nil, fmt.Errorf("%w; then: %w", err, e)
 	}
 	return nil, err

@@ -1,8 +1,6 @@
 package sandbox
 
 import (
-	"errors"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/confine"
@@ -28,33 +26,18 @@ func (s *Seed) nextOwner() uint32 {
 	return s.idmap.Host + s.owners.Add(1)%confine.MappedIDs
 }
 
-// queueAs runs what queue queues as another effective user, with all capabilities and
-// root's rights to files: what is made on the way, as the IPC namespace's message
-// queues, belongs to nobody inside. [Seed.doAsOther] runs it.
-func queueAs(b *tracee.Batch, user uint32, queue func()) {
+// queueAs makes a stub another effective user, with all capabilities and root's rights to
+// files: what is made on the way, as the IPC namespace's message queues, belongs to
+// nobody inside. [queueSelf] takes it back.
+func queueAs(b *tracee.Batch, user uint32) {
 	b.Call(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, thread.NoSetuidFixup, 0, 0, 0)
 	b.Call(unix.SYS_SETRESUID, keep, user, keep)
 	b.Call(unix.SYS_SETFSUID, 0)
-	queue()
-	queueSelf(b)
 }
 
-// queueSelf makes the seed root again.
+// queueSelf makes a stub root again, without descriptors.
 func queueSelf(b *tracee.Batch) {
 	b.Call(unix.SYS_SETRESUID, keep, 0, keep)
 	b.Call(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0, 0, 0, 0)
-}
-
-// doAsOther runs a batch with a [queueAs] that leaves descriptors open in the seed, which
-// is itself afterwards, also where the batch fails: other batches may come next.
-func (s *Seed) doAsOther(b *tracee.Batch, fds []int) error {
 	queueEmpty(b)
-	_, err := s.server.DoReceive(b, 0, fds...)
-	if err == nil {
-		return nil
-	}
-	tidy := tracee.NewBatch()
-	queueSelf(tidy)
-	queueEmpty(tidy)
-	return errors.Join(err, s.server.Do(tidy))
 }

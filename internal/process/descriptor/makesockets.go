@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/thread"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
@@ -189,10 +190,6 @@ func (k *worker) pair(s *image.Socket, as *image.Peer) (one, other *made, err er
 	return end(0), end(1), nil
 }
 
-// prSetSecureBits and secbitNoSetuidFixup keep capabilities while the user
-// changes (capabilities(7)).
-const secbitNoSetuidFixup = 1 << 2
-
 // as queues calls in the name of somebody.
 func (k *worker) as(p *image.Peer, f func()) {
 	if p == nil || p.UID == 0 && p.GID == 0 && len(p.Groups) == 0 {
@@ -200,7 +197,7 @@ func (k *worker) as(p *image.Peer, f func()) {
 		return
 	}
 	const keep = 0xffffffff
-	k.call(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, secbitNoSetuidFixup, 0, 0, 0)
+	k.call(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, thread.NoSetuidFixup, 0, 0, 0)
 	var groups []byte
 	for _, g := range p.Groups {
 		groups = append(groups, int32Bytes(g)...)

@@ -10,21 +10,27 @@ import (
 	"github.com/sandtree/sandtree/internal/store/sqlite"
 )
 
-// BenchmarkSession is what the store costs an exec: a record at its start and
-// one at its end.
-func BenchmarkSession(b *testing.B) {
+// withSandbox opens a store that has sandbox s.
+func withSandbox(b *testing.B) *sqlite.DB {
+	b.Helper()
 	db, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "node.db"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer db.Close()
-	ctx := b.Context()
-	if err := db.AddTemplate(ctx, store.Template{ID: "t", Name: "t"}); err != nil {
+	b.Cleanup(func() { _ = db.Close() })
+	if err := db.AddTemplate(b.Context(), store.Template{ID: "t", Name: "t"}); err != nil {
 		b.Fatal(err)
 	}
-	if err := db.AddSandbox(ctx, store.Sandbox{ID: "s", Template: "t"}); err != nil {
+	if err := db.AddSandbox(b.Context(), store.Sandbox{ID: "s", Template: "t"}); err != nil {
 		b.Fatal(err)
 	}
+	return db
+}
+
+// BenchmarkSession is what the store costs an exec: a record at its start and
+// one at its end.
+func BenchmarkSession(b *testing.B) {
+	db, ctx := withSandbox(b), b.Context()
 	for i := 0; b.Loop(); i++ {
 		s := store.Session{ID: fmt.Sprint(i), Sandbox: "s", Key: fmt.Sprint(i), Argv: []string{"true"}, Started: time.Now()}
 		if err := db.AddSession(ctx, s); err != nil {
@@ -39,18 +45,7 @@ func BenchmarkSession(b *testing.B) {
 
 // BenchmarkCheckpoint is what the store costs a checkpoint that is removed again.
 func BenchmarkCheckpoint(b *testing.B) {
-	db, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "node.db"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	ctx := b.Context()
-	if err := db.AddTemplate(ctx, store.Template{ID: "t", Name: "t"}); err != nil {
-		b.Fatal(err)
-	}
-	if err := db.AddSandbox(ctx, store.Sandbox{ID: "s", Template: "t"}); err != nil {
-		b.Fatal(err)
-	}
+	db, ctx := withSandbox(b), b.Context()
 	for i := 0; b.Loop(); i++ {
 		c := store.Checkpoint{ID: fmt.Sprint(i), Sandbox: "s", Created: time.Now()}
 		if err := db.AddCheckpoint(ctx, c); err != nil {
