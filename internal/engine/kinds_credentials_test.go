@@ -269,7 +269,7 @@ func hostProcesses(t *testing.T, arg string) (pids []int) {
 	check(t, err)
 	for _, n := range names {
 		m, err := os.ReadFile(filepath.Join(filepath.Dir(n), "uid_map"))
-		if err != nil || !strings.Contains(string(m), fmt.Sprint(uint32(idBase))) {
+		if err != nil || !strings.Contains(string(m), fmt.Sprint(idBase)) {
 			continue // of others, whose memory may be locked for long
 		}
 		b, err := os.ReadFile(n)

@@ -276,7 +276,7 @@ func realtime(t *testing.T) {
 	check(t, err)
 	for _, m := range maps {
 		b, err := os.ReadFile(m)
-		if err != nil || !strings.Contains(string(b), fmt.Sprint(uint32(idBase))) {
+		if err != nil || !strings.Contains(string(b), fmt.Sprint(idBase)) {
 			continue
 		}
 		tasks, _ := filepath.Glob(filepath.Join(filepath.Dir(m), "task", "*"))
@@ -304,15 +304,19 @@ func (h *host) remains() (r remains) {
 	maps, err := filepath.Glob("/proc/[0-9]*/uid_map")
 	check(h.t, err)
 	for _, m := range maps {
-		if b, err := os.ReadFile(m); err == nil && strings.Contains(string(b), fmt.Sprint(uint32(idBase))) {
+		if b, err := os.ReadFile(m); err == nil && strings.Contains(string(b), fmt.Sprint(idBase)) {
 			r.processes++
 		}
 	}
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	check(h.t, err)
-	r.mounts = strings.Count(string(b), "\n")
-	for _, pattern := range []string{"/sys/fs/cgroup/enginetest*/family/*", "/sys/fs/cgroup/*/enginetest*/family/*"} {
-		ds, err := filepath.Glob(pattern)
+	for line := range strings.Lines(string(b)) { // others mount, too
+		if strings.Contains(line, filepath.Dir(h.cfg.Pool)) {
+			r.mounts++
+		}
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		ds, err := filepath.Glob(filepath.Join(pattern, h.cfg.CgroupParent, "family", "*"))
 		check(h.t, err)
 		for _, d := range ds {
 			var st unix.Stat_t

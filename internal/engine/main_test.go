@@ -3,9 +3,11 @@ package engine_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/engine"
 	"github.com/sandtree/sandtree/internal/image/erofs"
 	"github.com/sandtree/sandtree/internal/image/layer"
@@ -27,8 +30,9 @@ import (
 	"github.com/sandtree/sandtree/internal/testrootfs"
 )
 
-// idBase is where the ids of these tests begin, far from a daemon's.
-const idBase = 0x71000000
+// idBase is where the ids of these tests begin, far from a daemon's. Each run has its
+// own: they tell whose a process is, also beside another run.
+var idBase uint32
 
 var shared struct {
 	once sync.Once
@@ -40,11 +44,35 @@ func TestMain(m *testing.M) {
 	if config, ok := os.LookupEnv(crashEnv); ok {
 		os.Exit(crash(config))
 	}
+	free, err := claimIDs()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
+	free()
 	for i := len(shared.undo) - 1; i >= 0; i-- {
 		shared.undo[i]()
 	}
 	os.Exit(code)
+}
+
+// claimIDs finds ids that no other run has. A name of a socket stands for them, which
+// the kernel frees with the process.
+func claimIDs() (free func(), err error) {
+	const first, end = 0x71000000, 0x80000000
+	for base := uint32(first); base < end; base += confine.MappedIDs {
+		l, err := net.Listen("unix", fmt.Sprintf("@sandtree-enginetest-ids-%x", base))
+		if errors.Is(err, unix.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("claim ids: %w", err)
+		}
+		idBase = base
+		return func() { _ = l.Close() }, nil
+	}
+	return nil, errors.New("claim ids: others have all of them")
 }
 
 func undo(f func()) { shared.undo = append(shared.undo, f) }
