@@ -199,14 +199,29 @@ for sig in (9, 15, 6, 11, 1):
 def named():
     libc.prctl(15, b'a zombie', 0, 0, 0); os._exit(3)
 ends.append((child(named), 3 << 8))
+class Caps(ctypes.Structure): _fields_ = [('e', ctypes.c_uint32), ('p', ctypes.c_uint32), ('i', ctypes.c_uint32)]
+def user(then):
+    os.setgroups([7, 8, 9]); os.setresgid(4, 5, 6); libc.prctl(24, 5, 0, 0, 0); libc.prctl(8, 1, 0, 0, 0)
+    os.setresuid(1000, 1001, 1002); libc.setfsuid(1000)
+    d = (Caps * 2)(); d[0].p = d[0].i = 0x401; call(libc.capset, struct.pack('II', 0x20080522, 0), d); libc.prctl(47, 2, 10, 0, 0)
+    then()
+ends += [(child(lambda: user(lambda: os._exit(4))), 4 << 8), (child(lambda: user(lambda: os.kill(os.getpid(), 9))), 9)]
+keys = ('Name', 'Uid', 'Gid', 'Groups', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs')
+def facts():
+    out = []
+    for p, _ in ends:
+        r = os.waitid(os.P_PID, p, os.WEXITED | os.WNOWAIT); out.append([(k, status(p, k)) for k in keys] + [(r.si_code, r.si_status, r.si_uid)])
+    return out
 until(lambda: all(stat(p)['state'] == 'Z' for p, _ in ends), 'zombies')
 time.sleep(0.05); had = count[0]
+was = facts(); same([w[-1][2] for w in was[-3:]], [0, 1000, 1000]); same(was[-2][1][1].split(), ['1000', '1001', '1002', '1000'])
 `,
 			peek: `
 for p, _ in ends: same(stat(p)['state'], 'Z')
+for a, b in zip(facts(), was): same(a, b)
 time.sleep(0.01)
 same(count[0], had, 'SIGCHLD')
-same(status(ends[-1][0], 'Name'), 'a zombie')
+same(status(ends[-3][0], 'Name'), 'a zombie')
 `,
 			check: `
 for p, st in ends[:4]: same(os.waitpid(p, 0), (p, st))

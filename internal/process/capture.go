@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -268,6 +269,7 @@ func ptsNumber(dev uint64) int {
 // readZombies finds processes that ended and wait to be reaped by another one
 // of the tree. Those that PID 1 reaps are as good as gone.
 func (l *Live) readZombies() ([]*image.Process, error) {
+	var ids *idMaps // read when there is one
 	pids, err := l.pids()
 	if err != nil {
 		return nil, err
@@ -285,9 +287,23 @@ func (l *Live) readZombies() ([]*image.Process, error) {
 		if err != nil || s.state != 'Z' || !live[s.parent] {
 			continue // reaped by PID 1 meanwhile, or about to be
 		}
+		if ids == nil {
+			m, err := readIDMaps(l.cfg.Init)
+			if err != nil {
+				return nil, err
+			}
+			ids = &m
+		}
+		creds, err := l.endedCredentials(pid, ids)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
 		out = append(out, &image.Process{
 			PID: pid, Parent: s.parent, Group: s.group, Session: s.session, State: image.Zombie,
-			ExitStatus: s.exitCode, ExitSignal: s.exitSignal, Comm: s.comm, Terminal: -1,
+			ExitStatus: s.exitCode, ExitSignal: s.exitSignal, EndedAs: creds, Comm: s.comm, Terminal: -1,
 		})
 	}
 	return out, nil

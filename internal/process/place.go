@@ -159,7 +159,7 @@ func (r *restore) makeThreads(n *newProcess) error {
 		}
 	}
 	if alikeThreads(p) { // threads inherit what they have in common, and set the rest themselves
-		r.target.Walls.Assume(b, credentials(p.Threads[0]), confine.CheckpointRestore)
+		r.target.Walls.Assume(b, credentials(&p.Threads[0].Creds), confine.CheckpointRestore)
 	}
 	if len(p.Threads) > 1 {
 		r.lower(n)

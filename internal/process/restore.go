@@ -102,11 +102,15 @@ func Restore(tree *image.Tree, spawned *Spawned, target Target) (*Live, RestoreS
 func (r *restore) run() error {
 	last := time.Now()
 	for _, p := range r.tree.Processes {
-		if p.State == image.Zombie {
-			continue
-		}
+		all := []*image.Credentials{p.EndedAs}
 		for _, t := range p.Threads {
-			if err := credentials(t).Check(r.target.Walls); err != nil {
+			all = append(all, &t.Creds)
+		}
+		for _, c := range all {
+			if c == nil {
+				continue
+			}
+			if err := credentials(c).Check(r.target.Walls); err != nil {
 				return fmt.Errorf("process %d: %w", p.PID, err)
 			}
 		}
@@ -337,19 +341,19 @@ func (r *restore) ended() (int, error) {
 	return fds[0], nil
 }
 
-// credentials are those of a thread as package confine takes them.
-func credentials(t *image.Thread) confine.Credentials {
+// credentials are those of a thread, or a zombie, as package confine takes them.
+func credentials(of *image.Credentials) confine.Credentials {
 	ids := func(a [4]int) confine.IDs {
 		return confine.IDs{Real: uint32(a[0]), Effective: uint32(a[1]), Saved: uint32(a[2]), FS: uint32(a[3])}
 	}
 	c := confine.Credentials{
-		UID: ids(t.Creds.UID), GID: ids(t.Creds.GID),
-		Effective: confine.Capabilities(t.Creds.Effective), Permitted: confine.Capabilities(t.Creds.Permitted),
-		Inheritable: confine.Capabilities(t.Creds.Inheritable), Ambient: confine.Capabilities(t.Creds.Ambient),
-		Bounding:   confine.Capabilities(t.Creds.Bounding),
-		SecureBits: t.Creds.SecureBits, NoNewPrivs: t.Creds.NoNewPrivs,
+		UID: ids(of.UID), GID: ids(of.GID),
+		Effective: confine.Capabilities(of.Effective), Permitted: confine.Capabilities(of.Permitted),
+		Inheritable: confine.Capabilities(of.Inheritable), Ambient: confine.Capabilities(of.Ambient),
+		Bounding:   confine.Capabilities(of.Bounding),
+		SecureBits: of.SecureBits, NoNewPrivs: of.NoNewPrivs,
 	}
-	for _, g := range t.Creds.Groups {
+	for _, g := range of.Groups {
 		c.Groups = append(c.Groups, uint32(g))
 	}
 	return c

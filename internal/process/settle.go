@@ -98,7 +98,7 @@ func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
 	p := n.image
 	b := tracee.NewBatch()
 	if !alikeThreads(p) {
-		r.target.Walls.Assume(b, credentials(m), 0)
+		r.target.Walls.Assume(b, credentials(&m.Creds), 0)
 	}
 	b.Call(unix.SYS_SET_ROBUST_LIST, m.RobustList[0], m.RobustList[1])
 	b.Call(unix.SYS_SET_TID_ADDRESS, m.ClearTID)
@@ -135,7 +135,7 @@ func (r *restore) settleThread(n *newProcess, i int, m *image.Thread) error {
 		return err
 	}
 	queueModes(b, &m.Modes)
-	credentials(m).Settle(b)
+	credentials(&m.Creds).Settle(b)
 	if m.PDeathSig != 0 { // credentials that change clear it
 		b.Call(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, m.PDeathSig, 0, 0, 0)
 	}
@@ -168,6 +168,11 @@ func (r *restore) zombies() error {
 		ws := unix.WaitStatus(n.image.ExitStatus)
 		b := tracee.NewBatch()
 		b.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, n.image.Comm, 0, 0, 0)
+		if n.image.EndedAs != nil { // waitid(2) tells its user
+			c := credentials(n.image.EndedAs)
+			r.target.Walls.Assume(b, c, 0)
+			c.Settle(b)
+		}
 		if ws.Signaled() {
 			b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, b.PutWords(0), nil, 8)
 			b.Call(unix.SYS_KILL, n.image.PID, int(ws.Signal()))

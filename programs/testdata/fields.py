@@ -274,6 +274,9 @@ def family():
         child(f)
     zombie = os.fork()
     if zombie == 0:
+        os.setgroups([7, 8])
+        os.setresgid(100, 101, 102)
+        os.setresuid(1000, 1001, 1002)
         os._exit(5)
     os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
     killed = child(lambda: None)

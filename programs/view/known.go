@@ -62,9 +62,9 @@ var Known = []KnownField{
 	known("timens_offsets", Rollback, "so that clocks go on where they stood", `timens_offsets`, nil),
 	known("task/children: their order", Rollback, "they are made in the order in which their memory is at hand", `thread \d+ children`, sameWords).sometimes(),
 	known("ksm_stat of a process that is not dumpable", Rollback, "the file belongs to nobody inside", `ksm_stat`, gone).sometimes(),
-	known("of zombies: stat exit_code, wchan, signals, times; status Uid, Gid, Groups, Cap…, Sig…, Cpus_allowed…; timers", Rollback,
-		"nothing of them is left but what wait(2) tells, which is the same; the user that waitid(2) tells (si_uid) is root",
-		`timers|thread \d+ (stat (exit_code|wchan|blocked|sig\w+)|status (Uid|Gid|Cap\w+|Groups|Sig\w+|Shd\w+|Cpus_\w+|NoNewPrivs|Seccomp\w*|Umask))`, nil).ofZombies(),
+	known("of zombies: stat exit_code, wchan, signals, times; status Sig…, Seccomp…, Cpus_allowed…; timers", Rollback,
+		"nothing of them is left but what wait(2) tells, and whose they are, which is the same",
+		`timers|thread \d+ (stat (exit_code|wchan|blocked|sig\w+)|status (Sig\w+|Shd\w+|Cpus_\w+|Seccomp\w*))`, nil).ofZombies(),
 }
 
 func known(field string, since Occasion, why, pattern string, allows func(was, is string) bool) KnownField {

@@ -44,6 +44,9 @@ type Process struct {
 	PID, Parent, Group, Session int
 	State                       State
 	ExitStatus                  int // of a zombie, as wait(2) gives it
+	// EndedAs are a zombie's credentials, less the secure bits; nil in images of older
+	// versions.
+	EndedAs *Credentials
 	// StopSignal stopped a process that is Stopped; StopReported tells whether
 	// its parent was told by wait(2).
 	StopSignal   int

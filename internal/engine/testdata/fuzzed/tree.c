@@ -1,4 +1,5 @@
 #include "fuzzed.h"
+#include <grp.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -96,6 +97,12 @@ void start_child(int depth) {
 			sigset_t all;
 			sigfillset(&all);
 			sigprocmask(SIG_UNBLOCK, &all, NULL);
+			if (chance(30)) {
+				setgroups(1, &(gid_t){pick(1000)});
+				int g = setresgid(pick(1000), pick(1000), pick(1000));
+				int u = setresuid(1 + pick(1000), 1 + pick(1000), 1 + pick(1000));
+				(void)g, (void)u; /* who is not root any more stays who it is */
+			}
 			if (chance(50)) kill(getpid(), SIGKILL);
 			_exit(pick(256));
 		}
