@@ -32,6 +32,8 @@ def other():
     os.setgid(44); os.setuid(33); c = client(listeners[2], b'i am 33'); a.send(b'.'); same(c.recv(100), b'hello'); os._exit(9)
 os.chmod('/tmp/behind', 0o777)
 a, b = socket.socketpair(); k = child(other); b.recv(1)
+passing = server(socket.AF_UNIX, '\0passing'); r, w = os.pipe(); os.write(w, b'piped')
+c = client(passing, b'first'); socket.send_fds(c, [b'files'], [r, w, passing.fileno()]); c.close()
 time.sleep(0.05)
 `,
 		peek: `same([select.select([l], [], [], 0)[0] for l in listeners], [[l] for l in listeners])`,
@@ -47,6 +49,9 @@ for l, some in zip(listeners, clients):
     s = take(l, b'gone'); same(s.recv(1), b'')
 s = take(listeners[2], b'i am 33'); same(struct.unpack('3i', s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)), (k, 33, 44))
 s.send(b'hello'); same(os.waitpid(k, 0), (k, 9 << 8))
+s = passing.accept()[0]; same(s.recv(5), b'first'); data, fds, _, _ = socket.recv_fds(s, 100, 9); same((data, len(fds)), (b'files', 3))
+os.write(fds[1], b' more'); same(os.read(r, 100), b'piped more'); os.write(w, b'x'); same(os.read(fds[0], 9), b'x')
+l = socket.socket(fileno=fds[2]); c = client(passing, b'hello'); same(l.accept()[0].recv(9), b'hello')
 `,
 		spoil: `for l in listeners: l.close()`,
 	}})

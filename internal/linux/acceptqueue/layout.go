@@ -30,6 +30,7 @@ type layout struct {
 	tcpSeq, tcpFlags             int // struct tcp_skb_cb, in the control block
 	unixPID, unixUID, unixGID    int // struct unix_skb_parms, there
 	unixFiles                    int
+	listCount, listFiles         int // struct scm_fp_list
 	unixPeer, unixAddress        int // struct unix_sock
 	addressLen, addressName      int // struct unix_address
 	sharedFrags, sharedList      int // struct skb_shared_info
@@ -73,6 +74,7 @@ func kernelLayout() (*layout, error) {
 		{&l.tcpSeq, "tcp_skb_cb", []string{"seq"}}, {&l.tcpFlags, "tcp_skb_cb", []string{"tcp_flags"}},
 		{&l.unixPID, "unix_skb_parms", []string{"pid"}}, {&l.unixUID, "unix_skb_parms", []string{"uid"}},
 		{&l.unixGID, "unix_skb_parms", []string{"gid"}}, {&l.unixFiles, "unix_skb_parms", []string{"fp"}},
+		{&l.listCount, "scm_fp_list", []string{"count"}}, {&l.listFiles, "scm_fp_list", []string{"fp"}},
 		{&l.unixPeer, "unix_sock", []string{"peer"}}, {&l.unixAddress, "unix_sock", []string{"addr"}},
 		{&l.addressLen, "unix_address", []string{"len"}}, {&l.addressName, "unix_address", []string{"name"}},
 		{&l.sharedSize, "skb_shared_info", nil}, {&l.sharedFrags, "skb_shared_info", []string{"nr_frags"}},

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -239,7 +240,7 @@ func TestUnix(t *testing.T) {
 			data := random(i * 30000)
 			write(t, c, data)
 			if i == 3 {
-				_, err := unix.SendmsgN(c, []byte("with a file"), unix.UnixRights(0), nil, 0)
+				_, err := unix.SendmsgN(c, []byte("with a file"), unix.UnixRights(0, 2), nil, 0)
 				try(t, err)
 			}
 			want = append(want, data)
@@ -250,11 +251,22 @@ func TestUnix(t *testing.T) {
 		if len(got) != len(want) {
 			t.Fatalf("%d connections", len(got))
 		}
+		copies := []int{socket(t, unix.AF_UNIX, typ), -1}
+		copies[1], err = unix.FcntlInt(2, unix.F_DUPFD_CLOEXEC, 100)
+		try(t, err)
+		try(t, unix.Dup3(0, copies[0], unix.O_CLOEXEC))
+		files, err := r.Files(copies)
+		try(t, err)
+		_ = unix.Close(copies[1])
 		for i, c := range got {
 			var all []byte
 			for k, m := range c.Unread {
-				if m.Files != (i == 3 && k == len(c.Unread)-1) {
-					t.Errorf("message %d of connection %d: files: %t", k, i, m.Files)
+				var want []File
+				if i == 3 && k == len(c.Unread)-1 {
+					want = files
+				}
+				if !slices.Equal(m.Files, want) {
+					t.Errorf("message %d of connection %d carries %v, not %v", k, i, m.Files, want)
 				}
 				if m.Sender == nil || m.Sender.PID != os.Getpid() || m.Sender.UID != uint32(os.Getuid()) {
 					t.Errorf("message %d of connection %d is from %+v", k, i, m.Sender)

@@ -196,16 +196,32 @@ func (r *Reader) number(pid uint64) (int, error) {
 	return int(binary.NativeEndian.Uint32(b)), nil
 }
 
-// private is what the kernel has for an open descriptor of the calling thread.
-func (r *Reader) private(fd int) (uint64, error) {
+// table is where the open descriptors of the calling thread stand.
+func (r *Reader) table() (uint64, error) {
 	at, err := r.thread()
-	for _, offset := range []int{r.at.taskFiles, r.at.filesTable, r.at.tableFiles, 8 * fd, r.at.filePrivate} {
-		if err != nil {
+	if err != nil {
+		return 0, err
+	}
+	return r.follow(at, r.at.taskFiles, r.at.filesTable, r.at.tableFiles)
+}
+
+// follow goes from structure to structure, by the pointers at these offsets.
+func (r *Reader) follow(at uint64, offsets ...int) (_ uint64, err error) {
+	for _, offset := range offsets {
+		if at, err = r.pointer(at + uint64(offset)); err != nil {
 			return 0, err
 		}
-		at, err = r.pointer(at + uint64(offset))
 	}
-	return at, err
+	return at, nil
+}
+
+// private is what the kernel has for an open descriptor of the calling thread.
+func (r *Reader) private(fd int) (uint64, error) {
+	table, err := r.table()
+	if err != nil {
+		return 0, err
+	}
+	return r.follow(table, 8*fd, r.at.filePrivate)
 }
 
 // sock is a socket's struct sock.

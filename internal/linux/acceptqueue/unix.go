@@ -19,9 +19,14 @@ type Unix struct {
 type Message struct {
 	Data   []byte
 	Sender *Sender // nil: it is not known
-	// Files: descriptors come with it. They cannot be had this way.
-	Files bool
+	// Files are what comes with it: what [Reader.Files] tells of the descriptors that
+	// are open elsewhere. No others can be had this way.
+	Files []File
 }
+
+// File is an open file description, by which it is known again while it is open. It
+// says nothing else.
+type File uint64
 
 // Sender is a process, in the numbers of this one.
 type Sender struct {
@@ -93,8 +98,13 @@ func (r *Reader) unix(sk uint64, limit *int64) (c Unix, err error) {
 		if *limit -= int64(b.len); *limit < 0 {
 			return ErrTooMuch
 		}
-		m := Message{Files: binary.NativeEndian.Uint64(b.control[r.at.unixFiles:]) != 0}
+		var m Message
 		var err error
+		if list := binary.NativeEndian.Uint64(b.control[r.at.unixFiles:]); list != 0 {
+			if m.Files, err = r.carried(list); err != nil {
+				return err
+			}
+		}
 		if m.Data, err = r.content(b); err != nil {
 			return err
 		}
@@ -113,4 +123,50 @@ func (r *Reader) unix(sk uint64, limit *int64) (c Unix, err error) {
 		err = fmt.Errorf("%d messages in a queue of %d", len(c.Unread), count)
 	}
 	return c, err
+}
+
+// carried are the descriptions in a struct scm_fp_list.
+func (r *Reader) carried(list uint64) ([]File, error) {
+	const most = 253 // SCM_MAX_FD
+	b, err := r.read(list+uint64(r.at.listCount), 2)
+	if err != nil {
+		return nil, err
+	}
+	n := int(int16(binary.NativeEndian.Uint16(b)))
+	if n <= 0 || n > most {
+		return nil, fmt.Errorf("%d descriptors with a message", n)
+	}
+	return r.files(list+uint64(r.at.listFiles), n)
+}
+
+// files are pointers, one behind the other.
+func (r *Reader) files(at uint64, n int) ([]File, error) {
+	b, err := r.read(at, 8*n)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]File, n)
+	for i := range out {
+		out[i] = File(binary.NativeEndian.Uint64(b[8*i:]))
+	}
+	return out, nil
+}
+
+// Files tells the descriptions of this process's open descriptors.
+func (r *Reader) Files(fds []int) ([]File, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	table, err := r.table()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]File, len(fds))
+	for i, fd := range fds {
+		f, err := r.files(table+uint64(8*fd), 1)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = f[0]
+	}
+	return out, nil
 }

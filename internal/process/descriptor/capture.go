@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/acceptqueue"
 	events "github.com/sandtree/sandtree/internal/linux/inotify"
 	"github.com/sandtree/sandtree/internal/linux/sockdiag"
 	"github.com/sandtree/sandtree/internal/process/image"
@@ -34,8 +35,10 @@ type Capturer struct {
 	ends    map[ends]int   // descriptions of connections
 	early   map[int]uint32 // clients that were not accepted and have sent, with what their other end receives next
 	sockets map[uint32]int // descriptions of sockets by inode
-	ids     *ids
-	scratch *events.Scratch // where unread events of inotify are made again, once there were any
+	// addresses are the descriptions as the kernel's queues name them; nil: not asked yet.
+	addresses map[acceptqueue.File]int
+	ids       *ids
+	scratch   *events.Scratch // where unread events of inotify are made again, once there were any
 
 	numbers []int
 	text    []byte
@@ -102,7 +105,7 @@ func (c *Capturer) reset(in []Process, env Env) {
 	clear(c.objects)
 	clear(c.systems)
 	c.unix, c.names, c.ids = nil, nil, nil
-	c.tcp, c.queued, c.ends, c.early, c.sockets = nil, nil, nil, nil, nil
+	c.tcp, c.queued, c.ends, c.early, c.sockets, c.addresses = nil, nil, nil, nil, nil, nil
 }
 
 // Close gives back what is kept from one capture to the next.

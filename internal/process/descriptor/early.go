@@ -145,10 +145,10 @@ func (c *Capturer) earlyUnix(d *description) error {
 			e.Client, e.Address = person(all[i].Client), all[i].Address
 		}
 		for _, got := range all[i].Unread {
-			if got.Files {
-				return c.refuse(d, "a listening unix socket with a connection that was not accepted yet and has descriptors on their way", "let it accept the connection").Passing()
-			}
 			q := image.Message{Data: got.Data}
+			if q.Files, err = c.openElsewhere(d, r, got.Files); err != nil {
+				return err
+			}
 			if got.Sender != nil {
 				q.Sender = person(*got.Sender)
 			}
@@ -158,6 +158,41 @@ func (c *Capturer) earlyUnix(d *description) error {
 		d.socket.Early = append(d.socket.Early, e)
 	}
 	return nil
+}
+
+// openElsewhere finds the descriptions that came with a message of a connection
+// that was not accepted yet. What is open nowhere else cannot be looked into.
+func (c *Capturer) openElsewhere(d *description, r *acceptqueue.Reader, files []acceptqueue.File) (out []int, err error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
+	if c.addresses == nil {
+		fds := make([]int, len(c.descriptions))
+		for i := range fds {
+			fds[i] = c.descriptions[i].fd
+		}
+		all, err := r.Files(fds)
+		if err != nil {
+			return nil, c.refuseEarly(d, err)
+		}
+		c.addresses = make(map[acceptqueue.File]int, len(all))
+		for i, f := range all {
+			c.addresses[f] = i
+		}
+	}
+	for _, f := range files {
+		at, ok := c.addresses[f]
+		if !ok {
+			return nil, c.refuse(d, "a listening unix socket with a connection that was not accepted yet, on which a descriptor is on its way that is open nowhere else",
+				"let it accept the connection").Passing()
+		}
+		if k := c.descriptions[at].kind; k.late() {
+			return nil, c.refuse(d, fmt.Sprintf("a listening unix socket with a connection that was not accepted yet, and a file (%s) on its way on that", k.name()),
+				"let it accept the connection").Passing()
+		}
+		out = append(out, at)
+	}
+	return out, nil
 }
 
 // earlyOf is what a connection has received that waits.

@@ -204,17 +204,100 @@ func checkFullEarly(t *testing.T, v *restored, client, total int) {
 	exchange(t, v.fd(client), fd)
 }
 
-// Descriptors on their way in a connection that nobody accepted are refused.
+// Descriptors on their way in a connection that nobody accepted: those that are open
+// elsewhere are the same descriptions again.
 func TestUnacceptedWithDescriptors(t *testing.T) {
 	b := newBody(t)
 	reads := openQueue(t)
 	p := b.python(t, `
-import socket, sys
-l = socket.socket(socket.AF_UNIX); l.bind("\0rights"); l.listen(); c = socket.socket(socket.AF_UNIX); c.connect("\0rights")
-socket.send_fds(c, [b"x"], [0])
+import os, socket, sys
+l = socket.socket(socket.AF_UNIX); l.bind("\0rights"); l.listen(); os.dup2(l.fileno(), 50)
+c = socket.socket(socket.AF_UNIX); c.connect("\0rights"); os.dup2(c.fileno(), 51)
+f = os.open("/etc/passwd", os.O_RDONLY); os.lseek(f, 5, 0); os.dup2(f, 52)
+r, w = os.pipe(); os.write(w, b"in the pipe"); os.dup2(r, 53); os.dup2(w, 54)
+c.send(b"before"); socket.send_fds(c, [b"with"], [52, 53, 51]); c.send(b"behind"); socket.send_fds(c, [b"x"], [50])
+g = socket.socket(socket.AF_UNIX); g.connect("\0rights"); socket.send_fds(g, [b"gone"], [54]); g.close()
 print("ready", flush=True); sys.stdin.read()`)
 	p.reads = reads
-	if r, err := p.capture(t); !fault.Is(err, fault.Uncapturable) || !fault.Passes(err) {
-		t.Errorf("%v (captured: %t)", err, r != nil)
+	want := descriptions(t, p.Process.Pid)
+	var r *Result
+	for range 3 {
+		r = p.mustCapture(t)
+	}
+	again := newBody(t).restore(t, r)
+	sameTable(t, want, again)
+	for _, who := range []struct {
+		name string
+		*restored
+	}{{"live", &restored{pidfd: p.pidfd, pid: p.Process.Pid, t: t}}, {"restored", again}} {
+		t.Run(who.name, func(t *testing.T) {
+			for _, messages := range [][]carrying{
+				{{"before", nil}, {"with", []int{52, 53, 51}}, {"behind", nil}, {"x", []int{50}}}, {{"gone", []int{54}}},
+			} {
+				fd, err := acceptFrom(who.fd(50))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range messages {
+					expectCarried(t, who.restored, fd, m.text, m.files)
+				}
+				_ = unix.Close(fd)
+			}
+		})
+	}
+}
+
+// carrying is a message with descriptors.
+type carrying struct {
+	text  string
+	files []int
+}
+
+// expectCarried receives what is next on a connection.
+func expectCarried(t *testing.T, v *restored, fd int, text string, carried []int) {
+	t.Helper()
+	data, control := make([]byte, len(text)), make([]byte, 200)
+	n, k, _, _, err := unix.Recvmsg(fd, data, control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err != nil || string(data[:n]) != text {
+		t.Fatalf("%q came (%v), not %q", data[:max(n, 0)], err, text)
+	}
+	var fds []int
+	if messages, err := unix.ParseSocketControlMessage(control[:k]); err != nil {
+		t.Fatal(err)
+	} else if len(messages) > 0 {
+		if fds, err = unix.ParseUnixRights(&messages[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer closeAll(fds)
+	if len(fds) != len(carried) {
+		t.Fatalf("%d descriptors came with %q, not %d", len(fds), text, len(carried))
+	}
+	for i, at := range carried {
+		if same, err := sameDescription(fds[i], v.fd(at)); err != nil || !same {
+			t.Errorf("descriptor %d of %q is not %d (%v)", i, text, at, err)
+		}
+	}
+}
+
+// What is open nowhere else cannot be looked into, and what a process alone can open
+// not be sent before it has.
+func TestUnacceptedWithRefusedDescriptors(t *testing.T) {
+	b := newBody(t)
+	reads := openQueue(t)
+	for _, what := range []string{`open("/etc/passwd"), c.fileno()`, `open("/proc/self/stat")); os.dup2(fd, 60`} {
+		p := b.python(t, `
+import os, socket, sys
+l = socket.socket(socket.AF_UNIX); l.bind("\0refused%d" % os.getpid()); l.listen(); c = socket.socket(socket.AF_UNIX); c.connect(l.getsockname())
+def open(name): return os.open(name, os.O_RDONLY)
+def send(*fds):
+    global fd
+    socket.send_fds(c, [b"x"], fds); fd = fds[0]
+send(`+what+`); os.close(fd)
+print("ready", flush=True); sys.stdin.read()`)
+		p.reads = reads
+		if r, err := p.capture(t); !fault.Is(err, fault.Uncapturable) || !fault.Passes(err) {
+			t.Errorf("%s: %v (captured: %t)", what, err, r != nil)
+		}
 	}
 }

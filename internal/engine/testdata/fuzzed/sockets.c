@@ -71,9 +71,9 @@ static void send_some(int fd, bool pass) {
 	}
 }
 
-/* early is what a client does before it is accepted. What passes descriptors is refused. */
-static void early(int c) {
-	if (chance(50)) send_some(c, false);
+/* early is what a client does before it is accepted. What it passes stays open here. */
+static void early(int c, bool pass) {
+	if (chance(50)) send_some(c, pass);
 	switch (pick(5)) {
 	case 0: shutdown(c, SHUT_WR); break;
 	case 1: close(c); return;
@@ -139,7 +139,7 @@ static void named(void) {
 			close(c);
 			continue;
 		}
-		early(c);
+		early(c, true);
 	}
 	for (unsigned n = pick(4); n; n--) {
 		int c = accept4(s, NULL, NULL, ONE_OF(0, SOCK_NONBLOCK));
@@ -237,7 +237,7 @@ static void tcp(void) {
 				place(t);
 			}
 			place(c);
-		} else early(c);
+		} else early(c, false);
 	}
 	place(s); /* closed, it would reset those that wait: docs/limits.md */
 }
