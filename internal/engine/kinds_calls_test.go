@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandtree/sandtree/internal/supervisor/control"
 )
 
@@ -18,7 +20,9 @@ const callsProgram = `
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
@@ -35,6 +39,7 @@ const callsProgram = `
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/signalfd.h>
@@ -140,7 +145,13 @@ static int sleeps(int tid) { // in its call
 	char p[64], b[512]; snprintf(p, sizeof p, "/proc/self/task/%d/stat", tid); int fd = open(p, O_RDONLY); int n = read(fd, b, sizeof b - 1); close(fd);
 	b[n > 0 ? n : 0] = 0; char *c = strrchr(b, ')'); return c && c[2] == 'S';
 }
-int main(void) {
+static void deny(int nr) { // ends whoever makes the call
+	struct sock_filter code[] = {{0x20, 0, 0, 0}, {0x15, 0, 1, nr}, {6, 0, 0, SECCOMP_RET_KILL_PROCESS}, {6, 0, 0, SECCOMP_RET_ALLOW}};
+	struct sock_fprog prog = {4, code};
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog)) _exit(9);
+}
+int main(int argc, char **argv) {
+	if (argc > 1) deny(atoi(argv[1]));
 	struct sigaction sa = {.sa_handler = handler}; sigaction(SIGUSR1, &sa, 0); // without SA_RESTART
 	sigemptyset(&none); sigfillset(&none); sigdelset(&none, SIGUSR1); sigemptyset(&other); sigaddset(&other, 50);
 	if (pipe(pipefd) || pipe2(full, O_NONBLOCK) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || socketpair(AF_UNIX, SOCK_DGRAM, 0, dgram) || socketpair(AF_UNIX, SOCK_STREAM, 0, sendfull)) return 2;
@@ -205,11 +216,19 @@ int main(void) {
 
 // No blocking call feels a stop: each goes on with its own timeout, also under a
 // hundred checkpoints a second, and a signal ends it once.
-func TestKindsOfCalls(t *testing.T) {
+func TestKindsOfCalls(t *testing.T) { callsUnderCheckpoints(t) }
+
+// Also not one of a program that does not let itself make restart_syscall(2), by which
+// the kernel goes on with some of them.
+func TestKindsOfCallsWithoutRestart(t *testing.T) {
+	callsUnderCheckpoints(t, fmt.Sprint(unix.SYS_RESTART_SYSCALL))
+}
+
+func callsUnderCheckpoints(t *testing.T, args ...string) {
 	h := newHost(t, withoutStandbys)
 	box := h.create()
 	h.put(box, "/root/calls", build(t, callsProgram))
-	x := h.exec(box, false, "/root/calls")
+	x := h.exec(box, false, append([]string{"/root/calls"}, args...)...)
 	x.until("= ready")
 	fine := func(x *talk, line, when string) {
 		t.Helper()

@@ -5,7 +5,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine/seccomp"
 	"github.com/sandtree/sandtree/internal/linux/procmem"
+	"github.com/sandtree/sandtree/internal/linux/ptrace"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
@@ -42,4 +44,22 @@ func (t *liveThread) trueCall(r *tracee.Registers) int {
 		return nr
 	}
 	return -1
+}
+
+// deniesRestart reports whether a filter of a thread's own does anything but let
+// restart_syscall(2) through, by which it would go on.
+func (l *Live) deniesRestart(t *liveThread, r *tracee.Registers) bool {
+	c := callOf(unix.SYS_RESTART_SYSCALL, r)
+	d := seccomp.Data{NR: uint32(c.nr), Arch: seccomp.AuditArch, IP: c.ip, Args: c.args}
+	for i := l.cfg.Filters; ptrace.HasSeccompFilter(t.host, i); i++ { // confinement's come first
+		f, err := ptrace.SeccompFilter(t.host, i)
+		if err != nil {
+			return true // the call that it sleeps in it was let make
+		}
+		did, err := seccomp.Run(seccomp.Program(f), d)
+		if err != nil || did&unix.SECCOMP_RET_ACTION_FULL != seccomp.Allow && did&unix.SECCOMP_RET_ACTION_FULL != unix.SECCOMP_RET_LOG {
+			return true
+		}
+	}
+	return false
 }

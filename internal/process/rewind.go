@@ -49,7 +49,8 @@ type call struct {
 
 // resumeRegisters are those that a thread goes on with. A stop makes calls that
 // are never restarted return EINTR, though no signal came: they are entered
-// again, so that the stop is not felt. If a signal comes first, they return EINTR
+// again, so that the stop is not felt. So are those that restart_syscall(2) would go on
+// with, if a filter of the program's own does not let it. If a signal comes first, they return EINTR
 // after all: the kernel sees to that.
 func (l *Live) resumeRegisters(t *liveThread) tracee.Registers {
 	r := t.regs
@@ -57,7 +58,14 @@ func (l *Live) resumeRegisters(t *liveThread) tracee.Registers {
 	if in && r.Result() == restartNoHand && !t.stood.IsZero() {
 		t.hasten(nr, &r)
 	}
-	if !in || r.Result() != -int64(unix.EINTR) {
+	again := in && r.Result() == -int64(unix.EINTR)
+	if in && r.Result() == restartBlock && l.deniesRestart(t, &r) {
+		if known := t.trueCall(&r); known >= 0 {
+			nr, again = known, true
+			setCall(&r.PtraceRegs, nr)
+		}
+	}
+	if !again {
 		t.rewound = rewound{}
 		return r
 	}
@@ -124,7 +132,7 @@ func anyHandled(mask uint64, handlers *[64]image.Handler, pending [][128]byte) b
 
 // timeout is how long a call waits, and what it returns afterwards; 0 for
 // calls without a timeout. These are all that a stop interrupts for good
-// (signal(7)).
+// (signal(7)), and those that restart_syscall(2) goes on with.
 func (t *liveThread) timeout(c *call) (d time.Duration, result int64) {
 	const again = -int64(unix.EAGAIN)
 	switch c.nr {
@@ -134,6 +142,17 @@ func (t *liveThread) timeout(c *call) (d time.Duration, result int64) {
 		return t.timespec(c.args[3]), 0
 	case unix.SYS_RT_SIGTIMEDWAIT:
 		return t.timespec(c.args[2]), again
+	case unix.SYS_NANOSLEEP:
+		return t.timespec(c.args[0]), 0
+	case unix.SYS_CLOCK_NANOSLEEP:
+		return t.timespec(c.args[2]), 0
+	case unix.SYS_POLL:
+		return time.Duration(int32(c.args[2])) * time.Millisecond, 0
+	case unix.SYS_FUTEX:
+		if c.args[1]&futexCommand != futexWait { // others have a time, which stays
+			return 0, 0
+		}
+		return t.timespec(c.args[3]), -int64(unix.ETIMEDOUT)
 	case unix.SYS_SEMTIMEDOP:
 		return t.timespec(c.args[3]), again
 	case unix.SYS_READ, unix.SYS_READV, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_RECVMMSG, unix.SYS_ACCEPT, unix.SYS_ACCEPT4:
@@ -143,6 +162,13 @@ func (t *liveThread) timeout(c *call) (d time.Duration, result int64) {
 	}
 	return 0, 0
 }
+
+// FUTEX_WAIT, and the bits of an operation without FUTEX_PRIVATE_FLAG and
+// FUTEX_CLOCK_REALTIME (futex(2)).
+const (
+	futexWait    = 0
+	futexCommand = 0x7f
+)
 
 // socketTimeout is a timeout of a socket (socket(7)); 0 if it has none, or if
 // the descriptor is no socket.

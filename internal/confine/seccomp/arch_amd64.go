@@ -4,6 +4,9 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_X86_64
 
+// AuditArch is what this machine's calls have in [Data].
+const AuditArch = auditArch
+
 // archRules are refusals that only this architecture has.
 //
 // Shadow stacks (6.6) and segments of modify_ldt are state that no checkpoint

@@ -50,6 +50,17 @@ func Bytes(prog []unix.SockFilter) []byte {
 	return b
 }
 
+// Program is what [Bytes] made: struct sock_filter as it lies in memory.
+func Program(b []byte) []unix.SockFilter {
+	prog := make([]unix.SockFilter, 0, len(b)/8)
+	for ; len(b) >= 8; b = b[8:] {
+		prog = append(prog, unix.SockFilter{
+			Code: binary.LittleEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.LittleEndian.Uint32(b[4:]),
+		})
+	}
+	return prog
+}
+
 // leaf is a range of call numbers that are treated alike, from first up to
 // the next leaf's.
 type leaf struct {

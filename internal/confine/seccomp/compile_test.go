@@ -49,7 +49,7 @@ func TestProgramDecidesAsThePolicy(t *testing.T) {
 	vs := values(p)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	try := func(d Data) {
-		got, err := interpret(prog, d)
+		got, err := Run(prog, d)
 		if err != nil {
 			t.Fatalf("%+v: %v", d, err)
 		}
@@ -130,7 +130,7 @@ func TestAnyPolicyCompiles(t *testing.T) {
 			for i := range d.Args {
 				d.Args[i] = word.Draw(t, "arg")
 			}
-			got, err := interpret(prog, d)
+			got, err := Run(prog, d)
 			if err != nil || got != p.Decide(d) {
 				t.Fatalf("%+v: program %v (%v), policy %v", d, got, err, p.Decide(d))
 			}
