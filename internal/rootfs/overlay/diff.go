@@ -26,7 +26,12 @@ type comparison struct {
 	ctx     context.Context
 	a, b    *view
 	changes []rootfs.Change
+	listed  int // bytes of these, about
 }
+
+// mostListed bounds what a comparison gives, in bytes: a deep tree of long names has
+// more in its paths than in itself.
+const mostListed = 30 << 20
 
 func (s *Store) diff(ctx context.Context, a, b string) ([]rootfs.Change, error) {
 	c := &comparison{ctx: ctx}
@@ -78,21 +83,34 @@ func (s *Store) still(id string) (v *view, done func(), err error) {
 		release()
 		return nil, nil, err
 	}
-	v = &view{trees: []int{up}, first: rootfs.Upper}
+	v = &view{trees: []int{up}, first: rootfs.Upper, held: newHeld()}
 	for _, l := range s.layers {
 		v.trees = append(v.trees, l.plain)
 	}
-	return v, func() { unix.Close(up); release() }, nil
+	return v, func() { v.held.Close(); unix.Close(up); release() }, nil
 }
 
 func (c *comparison) add(path string, k rootfs.Kind) {
 	c.changes = append(c.changes, rootfs.Change{Path: path, Kind: k})
+	c.listed += len(path) + 24
+}
+
+// goes returns an error when the comparison is to end.
+func (c *comparison) goes() error {
+	if err := c.ctx.Err(); err != nil {
+		return fault.New(fault.Canceled, "%w", err)
+	}
+	if c.listed > mostListed {
+		return fault.New(fault.Exhausted, "more files differ than can be listed: %d, and others", len(c.changes)).
+			WithHint("compare with a checkpoint that is nearer")
+	}
+	return nil
 }
 
 // dirs compares two directories that have the same path.
 func (c *comparison) dirs(at string, a, b node) error {
-	if err := c.ctx.Err(); err != nil {
-		return fault.New(fault.Canceled, "%w", err)
+	if err := c.goes(); err != nil {
+		return err
 	}
 	if sameLayers(a, b) {
 		return nil
@@ -107,6 +125,9 @@ func (c *comparison) dirs(at string, a, b node) error {
 	}
 	maps.Copy(names, more)
 	for name := range names {
+		if err := c.goes(); err != nil {
+			return err
+		}
 		x, err := c.a.lookup(a, name)
 		if err != nil {
 			return err
@@ -160,14 +181,17 @@ func (c *comparison) all(at string, v *view, e *entry, k rootfs.Kind) error {
 }
 
 func (c *comparison) below(at string, v *view, e *entry, k rootfs.Kind) error {
-	if err := c.ctx.Err(); err != nil {
-		return fault.New(fault.Canceled, "%w", err)
+	if err := c.goes(); err != nil {
+		return err
 	}
 	names, err := v.list(e.dirs)
 	if err != nil {
 		return err
 	}
 	for name := range names {
+		if err := c.goes(); err != nil {
+			return err
+		}
 		sub, err := v.lookup(e.dirs, name)
 		if err != nil {
 			return err
@@ -200,12 +224,12 @@ func (c *comparison) same(x, y *entry) (bool, error) {
 	if !x.isDir() && (s.Mtim != t.Mtim || s.Rdev != t.Rdev || s.Size != t.Size) {
 		return false, nil
 	}
-	f, err := openIn(c.a.trees[x.tree], x.path, unix.O_PATH)
+	f, err := c.a.open(x.place, unix.O_PATH)
 	if err != nil {
 		return false, &os.PathError{Op: "open", Path: x.path, Err: err}
 	}
 	defer unix.Close(f)
-	g, err := openIn(c.b.trees[y.tree], y.path, unix.O_PATH)
+	g, err := c.b.open(y.place, unix.O_PATH)
 	if err != nil {
 		return false, &os.PathError{Op: "open", Path: y.path, Err: err}
 	}

@@ -3,7 +3,6 @@ package overlay
 import (
 	"errors"
 	"os"
-	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +18,7 @@ import (
 type view struct {
 	trees []int // directories: the upper, if there is one, then the layers
 	first int   // Location.Layer of trees[0]
+	held  *held // what a walk has open, or nil
 }
 
 // place is a file in one tree, by its path there ("." for the root).
@@ -57,7 +57,7 @@ func (v *view) lookup(dir node, name string) (*entry, error) {
 	var found *entry
 	look := v.look
 	for i := 0; i < len(dir); i++ {
-		at := place{dir[i].tree, path.Join(dir[i].path, name)}
+		at := place{dir[i].tree, in(dir[i].path, name)}
 		got, err := look(at)
 		if err != nil {
 			return nil, err
@@ -124,7 +124,7 @@ func (v *view) lookAlong(p place) (seen, error) {
 
 func (v *view) look(p place) (seen, error) {
 	s := seen{entry: entry{place: p}}
-	fd, err := openIn(v.trees[p.tree], p.path, unix.O_PATH)
+	fd, err := v.open(p, unix.O_PATH)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		s.absent = true
@@ -162,7 +162,7 @@ func (v *view) look(p place) (seen, error) {
 func (v *view) list(dir node) (map[string]struct{}, error) {
 	names := map[string]struct{}{}
 	for _, p := range dir {
-		fd, err := openIn(v.trees[p.tree], p.path, unix.O_RDONLY|unix.O_DIRECTORY)
+		fd, err := v.open(p, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return nil, &os.PathError{Op: "open", Path: p.path, Err: err}
 		}

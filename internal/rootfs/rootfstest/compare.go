@@ -91,6 +91,64 @@ func diff(e *env) {
 	}
 }
 
+// diffDeep compares a tree that is deeper than any path is long.
+func diffDeep(e *env) {
+	const depth = 400
+	name := strings.Repeat("n", 200)
+	r := e.upper("sb.0")
+	e.must(e.s.Snapshot("sb.0", "cp-0"))
+	each := func(f func(dir int) error) {
+		e.t.Helper()
+		var err error
+		r.Do(func() error {
+			var dir int
+			dir, err = unix.Open(r.Path("/data"), unix.O_PATH|unix.O_CLOEXEC, 0)
+			for range depth {
+				if err == nil {
+					err = f(dir)
+				}
+				if err == nil {
+					var next int
+					next, err = unix.Openat(dir, name, unix.O_PATH|unix.O_CLOEXEC, 0)
+					_ = unix.Close(dir)
+					dir = next
+				}
+			}
+			return errors.Join(err, unix.Close(dir))
+		})
+		e.must(err)
+	}
+	touch := func(dir int, flags int) error {
+		fd, err := unix.Openat(dir, "f", unix.O_WRONLY|unix.O_CLOEXEC|flags, 0o644)
+		if err == nil {
+			_, err = unix.Write(fd, []byte("more"))
+			err = errors.Join(err, unix.Close(fd))
+		}
+		return err
+	}
+	each(func(dir int) error { return errors.Join(unix.Mkdirat(dir, name, 0o755), touch(dir, unix.O_CREAT)) })
+	e.must(e.s.Snapshot("sb.0", "cp-1"))
+	each(func(dir int) error { return touch(dir, unix.O_APPEND) })
+	got, err := e.s.Diff(e.t.Context(), "cp-1", "sb.0")
+	e.must(err)
+	if len(got) != depth {
+		e.t.Fatalf("%d changes", len(got))
+	}
+	slices.SortFunc(got, func(a, b rootfs.Change) int { return len(a.Path) - len(b.Path) })
+	at := "/data"
+	for i := range got {
+		if want := (rootfs.Change{Path: at + "/f", Kind: rootfs.Modified}); got[i] != want {
+			e.t.Fatalf("change %d is %s of a path of %d bytes, not of %d", i, got[i].Kind, len(got[i].Path), len(want.Path))
+		}
+		at += "/" + name
+	}
+	// Their paths have more bytes than a message.
+	got, err = e.s.Diff(e.t.Context(), "cp-0", "sb.0")
+	if !fault.Is(err, fault.Exhausted) || got != nil {
+		e.t.Errorf("%d changes, %v", len(got), err)
+	}
+}
+
 // diffRandom changes a root at random, and compares what Diff and Resolve say
 // with what the roots show.
 func diffRandom(e *env) {

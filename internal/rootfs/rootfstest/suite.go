@@ -59,6 +59,7 @@ func Run(t *testing.T, h Harness) {
 		{"MountsOfFiles", mountsOfFiles},
 		{"Diff", diff},
 		{"DiffRandom", diffRandom},
+		{"DiffDeep", diffDeep},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := Before(t)
