@@ -198,7 +198,7 @@ func TestPowerLoss(t *testing.T) {
 		must(t, k.cmd.Process.Signal(unix.SIGCONT))
 		cuts++
 		records += len(p.durable)
-		if t.Failed() || cuts == 5 {
+		if t.Failed() || cuts >= 5 && records > 0 { // a busy machine is cut off before the first
 			break
 		}
 	}
