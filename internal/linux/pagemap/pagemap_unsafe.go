@@ -29,6 +29,8 @@ const (
 	Check = 1 << 1
 )
 
+const pageSize = 4096
+
 const ioctlScan = 0xc0606610 // PAGEMAP_SCAN
 
 // Region is a run of pages of the same categories.
@@ -62,6 +64,15 @@ func ProtectAll(fd int, start, end uint64) unix.Errno {
 	return e
 }
 
+// Registered asks whether all mappings of a range are registered for write tracking; what
+// no mapping is in does not count. EPERM: one is not. No page is looked at, and without a
+// place for reports the kernel needs no memory for them. fd is /proc/PID/pagemap.
+func Registered(fd int, start, end uint64) unix.Errno {
+	a := arg{size: uint64(unsafe.Sizeof(arg{})), flags: Check, start: start, end: end, invert: Allowed, mask: Allowed}
+	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), ioctlScan, uintptr(unsafe.Pointer(&a)))
+	return e
+}
+
 // Scan appends the matching regions of a range to out, a buffer of its own
 // length at a time, and stops at the first error. fd is /proc/PID/pagemap.
 // A scan that protects must not be resumed after EPERM: it has protected pages
@@ -70,7 +81,9 @@ func Scan(fd int, start, end uint64, q Query, buf []Region, out func(Region)) un
 	for at := start; at < end; {
 		a := arg{
 			size: uint64(unsafe.Sizeof(arg{})), flags: q.Flags, start: at, end: end,
-			vec: uint64(uintptr(unsafe.Pointer(&buf[0]))), vecLen: uint64(len(buf)),
+			vec: uint64(uintptr(unsafe.Pointer(&buf[0]))),
+			// The kernel takes memory for as many: no more than there are pages.
+			vecLen: min(uint64(len(buf)), (end-at+pageSize-1)/pageSize),
 			invert: q.Invert, mask: q.Mask, anyOf: q.AnyOf, ret: q.Return,
 		}
 		n, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), ioctlScan, uintptr(unsafe.Pointer(&a)))

@@ -62,7 +62,7 @@ func (t *Tracker) CopyAhead(a *Arena, soon bool) (copied uint64, err error) {
 func (t *Tracker) dirty() (found []span, total uint64) {
 	for i := range t.vmas {
 		v := &t.vmas[i]
-		if !Tracks(v) || areaOf(v).file || t.ask(span{v.Start, v.End}, askRegistered, func(pagemap.Region) {}) != 0 {
+		if !Tracks(v) || areaOf(v).file || t.registered(span{v.Start, v.End}) != 0 {
 			continue
 		}
 		parts := spans{{v.Start, v.End}}

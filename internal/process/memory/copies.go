@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/sandtree/sandtree/internal/linux/pagemap"
 	"github.com/sandtree/sandtree/internal/linux/uffd"
@@ -57,8 +58,11 @@ func (t *Tracker) written(a area, add func(pagemap.Region)) error {
 		}
 		now = append(now, in...)
 	}
-	copies := makeSpans(now)
-	for _, s := range t.copies.in(a.span).less(copies) {
+	copies, was := makeSpans(now), t.copies.in(a.span)
+	if slices.Equal(was, copies) {
+		return nil
+	}
+	for _, s := range was.less(copies) {
 		add(pagemap.Region{Start: s.start, End: s.end}) // the file's page is there again
 		if e := uffd.Unprotect(t.uffd, s.start, s.end); e != 0 {
 			return t.scanError(s, e)

@@ -36,7 +36,7 @@ func (t *Tracker) scanLarge(v *image.VMA, add func(pagemap.Region)) error {
 	// A mapping that was tracked as a whole, or was none, has protection where no
 	// piece is known.
 	known := !t.full && t.pieces.know(whole)
-	switch e := t.ask(whole, askRegistered, func(pagemap.Region) {}); {
+	switch e := t.registered(whole); {
 	case e != 0 && e != unix.EPERM:
 		return t.scanError(whole, e)
 	case e != 0 || !known:

@@ -13,9 +13,6 @@ import (
 
 // Questions that the scan asks.
 var (
-	// Is all of the range registered? What is matches nothing, so that no page is looked
-	// at.
-	askRegistered = pagemap.Query{Flags: pagemap.Check, Invert: pagemap.Allowed, Mask: pagemap.Allowed}
 	// What was written since the last time? Protect it again.
 	askWritten = pagemap.Query{Flags: pagemap.Protect | pagemap.Check, Mask: pagemap.Written, Return: pagemap.Present | pagemap.Swapped}
 	// Which pages are the process's own: present and not the file's.
@@ -92,18 +89,38 @@ func (t *Tracker) scanTracked(add func(pagemap.Region)) error {
 		}
 		return nil
 	}
-	for _, s := range t.tracked {
-		switch e := t.ask(s.span, askRegistered, func(pagemap.Region) {}); e {
+	for _, g := range t.groups {
+		if err := t.scanGroup(g, add); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanGroup asks one question of all runs of a group, and each by itself if one is not
+// registered.
+func (t *Tracker) scanGroup(g []area, add func(pagemap.Region)) error {
+	whole := span{g[0].start, g[len(g)-1].end}
+	all := t.registered(whole)
+	if all != 0 && all != unix.EPERM {
+		return t.scanError(whole, all)
+	}
+	for _, s := range g {
+		e := all
+		if e != 0 && len(g) > 1 {
+			e = t.registered(s.span)
+		}
+		var err error
+		switch e {
 		case 0:
-			if err := t.written(s, add); err != nil {
-				return err
-			}
+			err = t.written(s, add)
 		case unix.EPERM:
-			if err := t.scanEach(s.span, add); err != nil {
-				return err
-			}
+			err = t.scanEach(s.span, add)
 		default:
-			return t.scanError(s.span, e)
+			err = t.scanError(s.span, e)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -118,7 +135,7 @@ func (t *Tracker) scanEach(s span, add func(pagemap.Region)) error {
 			continue
 		}
 		one := span{v.Start, v.End}
-		switch e := t.ask(one, askRegistered, func(pagemap.Region) {}); e {
+		switch e := t.registered(one); e {
 		case 0:
 			if err := t.written(areaOf(v), add); err != nil {
 				return err
@@ -140,7 +157,7 @@ func (t *Tracker) begin(v *image.VMA, add func(pagemap.Region)) error {
 	// Protection leaves marks where no page is, which the kernel reports like
 	// swapped pages: a large mapping that is nearly empty would be captured
 	// whole. So pages are looked for before it, and old marks are taken away.
-	if t.full && t.ask(span{v.Start, v.End}, askRegistered, func(pagemap.Region) {}) == 0 {
+	if t.full && t.registered(span{v.Start, v.End}) == 0 {
 		if e := uffd.Unregister(t.uffd, v.Start, v.End); e != 0 {
 			return fmt.Errorf("begin anew to track process %d at %#x-%#x: %w", t.pid, v.Start, v.End, e)
 		}
@@ -223,6 +240,11 @@ func (t *Tracker) ask(s span, q pagemap.Query, out func(pagemap.Region)) unix.Er
 		q.Return |= pagemap.Guard
 	}
 	return pagemap.Scan(t.pagemap, s.start, s.end, q, t.scratch.regions, out)
+}
+
+// registered reports whether writes to all mappings in a range are tracked: EPERM if not.
+func (t *Tracker) registered(s span) unix.Errno {
+	return pagemap.Registered(t.pagemap, s.start, s.end)
 }
 
 func (t *Tracker) scanError(s span, e unix.Errno) error {

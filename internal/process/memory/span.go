@@ -1,6 +1,10 @@
 package memory
 
-import "sort"
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
 
 // span is a range of addresses.
 type span struct{ start, end uint64 }
@@ -11,7 +15,10 @@ type spans []span
 // makeSpans sorts ranges, which may overlap, and joins those that touch. It
 // takes over the slice.
 func makeSpans(in []span) spans {
-	sort.Slice(in, func(i, j int) bool { return in[i].start < in[j].start })
+	byStart := func(a, b span) int { return cmp.Compare(a.start, b.start) }
+	if !slices.IsSortedFunc(in, byStart) {
+		slices.SortFunc(in, byStart)
+	}
 	out := in[:0]
 	for _, s := range in {
 		if n := len(out); n > 0 && s.start <= out[n-1].end {

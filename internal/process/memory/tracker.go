@@ -22,15 +22,16 @@ type Tracker struct {
 
 	text, last []byte // of maps: now, and at the last scan
 	vmas       []image.VMA
-	tracked    []area // runs of adjacent mappings that are tracked
-	protected  []area // those that Protect has begun to track
-	pieces     pieces // of large mappings
-	copies     spans  // the process's own pages in mappings of files, as of the last scan
-	full       bool   // the next scan takes everything
-	ahead      []Run  // what was copied since the last scan
-	found      uint64 // how many bytes the last scan found, with what was copied ahead
-	steady     int    // at how many stops the mappings were the same, one after another
-	advised    []byte // the text of maps that advice belongs to
+	tracked    []area   // runs of adjacent mappings that are tracked
+	groups     [][]area // of them, those between which no other mapping is
+	protected  []area   // those that Protect has begun to track
+	pieces     pieces   // of large mappings
+	copies     spans    // the process's own pages in mappings of files, as of the last scan
+	full       bool     // the next scan takes everything
+	ahead      []Run    // what was copied since the last scan
+	found      uint64   // how many bytes the last scan found, with what was copied ahead
+	steady     int      // at how many stops the mappings were the same, one after another
+	advised    []byte   // the text of maps that advice belongs to
 	advice     map[uint64]image.Advice
 	scratch    *Scratch
 	origins    *Origins // nil: every file is one of the live incarnation
@@ -156,6 +157,7 @@ func (t *Tracker) take(vmas []image.VMA, n int) error {
 		return err
 	}
 	t.tracked = runs(vmas)
+	t.groups = groups(t.tracked, vmas)
 	t.keepCopies()
 	return nil
 }
