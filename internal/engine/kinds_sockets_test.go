@@ -170,6 +170,22 @@ except OSError: pass
 `,
 		},
 		{
+			name: "more descriptors than are asked about at once, some for other programs",
+			setup: `
+import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+zero = os.open('/dev/zero', os.O_RDONLY)
+for i in range(900): os.dup2(zero, 100 + i, inheritable=i % 3 == 0)
+for i in range(0, 900, 7): os.close(100 + i)
+def passed(): return [i for i in range(900) if i % 7 and os.get_inheritable(100 + i)]
+`,
+			peek: `same(passed(), [i for i in range(0, 900, 3) if i % 7])`,
+			check: `
+got = subprocess.run(['ls', '/proc/self/fd'], close_fds=False, stdout=subprocess.PIPE).stdout.split()
+same([int(n) - 100 for n in sorted(got, key=int) if 100 <= int(n) < 1000], passed())
+`,
+			spoil: `os.closerange(100, 1000)`,
+		},
+		{
 			name: "UDP with unread datagrams, netlink, and a thousand connections",
 			setup: `
 import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))

@@ -28,7 +28,7 @@ const (
 
 	threadSlot    = 0x4000
 	threadsAtOnce = 64
-	fdsAtOnce     = (insideEnd-insideFDs)/64/2 - 16 // room for other questions
+	fdsAtOnce     = (insideEnd-insideFDs)/64/2 - 16
 )
 
 func areaOf(start, data, end uint64) tracee.Area {
@@ -161,8 +161,8 @@ func (l *Live) injectError(p *liveProcess, err error) error {
 	return fault.New(fault.Uncapturable, "%s: run a system call in it: %w", describe(p), err)
 }
 
-// askAll runs the batches of all threads beside each other, then those about
-// descriptors.
+// askAll runs the batches of all threads beside each other, then what there was no room
+// for in them.
 func (l *Live) askAll() error {
 	for first := 0; ; first += threadsAtOnce {
 		asked, err := l.askThreads(first)
@@ -201,6 +201,12 @@ func (l *Live) askThreads(first int) (asked bool, err error) {
 			if t.questions == nil || t.slot != i-first || (i == 0) != (t.questions.actions != nil) {
 				t.questions, t.slot = newQuestions(i, i-first), i-first
 			}
+			if i == 0 {
+				t.questions.askDescriptors(p.numbers)
+				if p == l.order[0] {
+					t.questions.namespaces = l.queueNamespaces(t.questions.batch)
+				}
+			}
 			if e := t.tracee.Begin(t.questions.batch); e != nil {
 				err = l.injectError(p, e)
 				break
@@ -223,25 +229,18 @@ func (l *Live) askThreads(first int) (asked bool, err error) {
 	return len(begun) > 0, err
 }
 
-// askDescriptors asks which descriptors are closed by execve(2). /proc tells a
-// wrong answer for those that came from TIOCGPTPEER.
+// askDescriptors asks of the descriptors that the questions had no room for whether they are
+// closed by execve(2), and puts all answers into the image.
 func (l *Live) askDescriptors(p *liveProcess) error {
-	for at := 0; at == 0 || at < len(p.numbers); at += int(fdsAtOnce) {
+	for at := withQuestions; at < len(p.numbers); at += int(fdsAtOnce) {
 		part := p.numbers[at:min(len(p.numbers), at+int(fdsAtOnce))]
 		b := tracee.NewBatchIn(areaOf(insideFDs, insideOps, insideEnd))
-		answer := func() error { return nil }
-		if at == 0 && p == l.order[0] {
-			answer = l.queueNamespaces(b)
-		}
 		refs := make([]tracee.Ref, len(part))
 		for i, n := range part {
 			refs[i] = b.Call(unix.SYS_FCNTL, n, unix.F_GETFD)
 		}
 		if err := p.threads[0].tracee.Run(b); err != nil {
 			return l.injectError(p, err)
-		}
-		if err := answer(); err != nil {
-			return err
 		}
 		for i, r := range refs {
 			p.closeOnExec[at+i] = b.Value(r)&unix.FD_CLOEXEC != 0

@@ -37,6 +37,10 @@ type questions struct {
 	noHugePages, membarrier                              tracee.Ref
 	writeExec                                            tracee.Ref
 	modes                                                askedModes
+	// What the leader is asked besides changes with the descriptors; see askDescriptors.
+	fixed       tracee.Mark
+	closeOnExec []tracee.Ref
+	namespaces  func() error // takes the answer; nil: it is not asked
 }
 
 // newQuestions makes the questions for the i-th thread of a process, in a
@@ -76,6 +80,7 @@ func newQuestions(i, slot int) *questions {
 	if i == 0 {
 		q.askProcess()
 	}
+	q.fixed = b.Mark()
 	return q
 }
 
@@ -102,6 +107,20 @@ func (q *questions) askProcess() {
 	q.writeExec = b.Try(unix.SYS_PRCTL, prGetMDWE, 0, 0, 0, 0)
 	q.programBreak = b.Call(unix.SYS_BRK, 0)
 }
+
+// askDescriptors adds for this stop which descriptors are closed by execve(2), of the first
+// withQuestions. /proc tells a wrong answer for those that came from TIOCGPTPEER.
+func (q *questions) askDescriptors(numbers []int) {
+	q.batch.Truncate(q.fixed)
+	q.closeOnExec, q.namespaces = q.closeOnExec[:0], nil
+	for _, n := range numbers[:min(len(numbers), withQuestions)] {
+		q.closeOnExec = append(q.closeOnExec, q.batch.Call(unix.SYS_FCNTL, n, unix.F_GETFD))
+	}
+}
+
+// withQuestions is how many descriptors there is room for behind what a leader is asked:
+// more take a turn of their own.
+const withQuestions = 512
 
 // answer fills the thread's record, and its process's if it is the leader.
 func (q *questions) answer(t *liveThread) error {
@@ -140,8 +159,15 @@ func (q *questions) answer(t *liveThread) error {
 	name, _, _ := bytes.Cut(q.name.Bytes(), []byte{0})
 	m.Name = string(name)
 	q.modes.answer(b, &m.Modes)
-	if q.actions != nil {
-		q.answerProcess(t.process)
+	if q.actions == nil {
+		return nil
+	}
+	q.answerProcess(t.process)
+	for i, r := range q.closeOnExec {
+		t.process.closeOnExec[i] = b.Value(r)&unix.FD_CLOEXEC != 0
+	}
+	if q.namespaces != nil {
+		return q.namespaces()
 	}
 	return nil
 }

@@ -76,6 +76,35 @@ func TestBatchStopsAtFirstError(t *testing.T) {
 	}
 }
 
+// What was queued behind a mark goes, with its data and outputs; what stands before it
+// answers as before.
+func TestTruncatedBatchEndsInAnotherWay(t *testing.T) {
+	s := spawn(t)
+	b := NewBatch()
+	pid, cwd := b.Call(unix.SYS_GETPID), b.Output(64)
+	b.Call(unix.SYS_GETCWD, cwd, 64)
+	fixed := b.Mark()
+	for _, path := range []string{"/proc/self/comm", "/no/such/file", "/proc/self/stat"} {
+		b.Truncate(fixed)
+		text := b.Output(16)
+		fd := b.Try(unix.SYS_OPEN, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		n := b.Try(unix.SYS_READ, fd, text, 16)
+		b.Try(unix.SYS_CLOSE, fd)
+		if err := s.Do(b); err != nil {
+			t.Fatal(err)
+		}
+		if b.Value(pid) != s.PID() || string(cwd.Bytes()[:2]) != "/\x00" {
+			t.Errorf("%s: getpid = %d, getcwd = %q", path, b.Value(pid), cwd.Bytes())
+		}
+		if there := path != "/no/such/file"; there != (b.Value(n) > 0) || there != (text.Bytes()[0] != 0) {
+			t.Errorf("%s: read gave %d, %q", path, b.Value(n), text.Bytes())
+		}
+	}
+	if got := b.Len(); got != 7 { // with the copies of the descriptor to two of them
+		t.Errorf("%d operations are queued, want 7", got)
+	}
+}
+
 func TestDescriptorsGoBothWays(t *testing.T) {
 	s := spawn(t)
 	var p [2]int
