@@ -93,6 +93,29 @@ try:
 except OSError: pass
 `,
 		},
+		{
+			name: "limits below what there is",
+			setup: `
+import resource
+low = []
+for name, most in (('NOFILE', 0), ('NOFILE', 5), ('AS', 4096), ('DATA', 0), ('STACK', 0), ('FSIZE', 0), ('NPROC', 0), ('MEMLOCK', 0), ('SIGPENDING', 0)):
+    ar, aw = os.pipe(); br, bw = os.pipe()
+    def run():
+        which = getattr(resource, 'RLIMIT_' + name)
+        resource.setrlimit(which, (most, resource.getrlimit(which)[1])) # who may not raise hard limits refuses those
+        os.write(bw, b'!')
+        while os.read(ar, 1): os.write(bw, b'.')
+        os._exit(0)
+    p = child(run); same(os.read(br, 1), b'!', name); low.append((p, aw, br))
+limits = lambda: [open('/proc/%d/limits' % p).read() for p, _, _ in low]
+was = limits()
+`,
+			peek:  `same(limits(), was)`,
+			check: `for p, a, b in low: os.write(a, b'x'); same(os.read(b, 1), b'.', was)`,
+			spoil: `
+for p, _, _ in low: os.kill(p, 9); os.waitpid(p, 0)
+`,
+		},
 	})
 }
 

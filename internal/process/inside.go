@@ -78,10 +78,19 @@ func (l *Live) mapArea(p *liveProcess) error {
 		}
 		p.syscall = at
 	}
-	_, err := lead.Syscall(p.syscall, unix.SYS_MMAP, tracee.StubStart, insideEnd-tracee.StubStart,
-		unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE, ^uint64(0), 0)
-	if errors.Is(err, unix.EACCES) { // memory that is both is denied to it (PR_SET_MDWE)
-		return l.mapApart(p)
+	place := func() error {
+		_, err := lead.Syscall(p.syscall, unix.SYS_MMAP, tracee.StubStart, insideEnd-tracee.StubStart,
+			unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE, ^uint64(0), 0)
+		if errors.Is(err, unix.EACCES) { // memory that is both is denied to it (PR_SET_MDWE)
+			err = l.mapApart(p)
+		}
+		return err
+	}
+	err := place()
+	if errors.Is(err, unix.ENOMEM) { // it has as much as it may, or as many mappings
+		err = l.cfg.withMore(lead.TID, unix.RLIMIT_AS, unix.RLIM_INFINITY, func() error {
+			return l.cfg.withMore(lead.TID, unix.RLIMIT_DATA, unix.RLIM_INFINITY, place)
+		})
 	}
 	if err != nil {
 		return l.injectError(p, err)
@@ -96,11 +105,11 @@ func (l *Live) mapApart(p *liveProcess) error {
 	lead := p.threads[0].tracee
 	_, err := lead.Syscall(p.syscall, unix.SYS_MMAP, tracee.StubStart, insideLeader-tracee.StubStart, unix.PROT_READ|unix.PROT_EXEC, flags, ^uint64(0), 0)
 	if err != nil {
-		return l.injectError(p, err)
+		return err
 	}
 	_, err = lead.Syscall(p.syscall, unix.SYS_MMAP, insideLeader, insideEnd-insideLeader, unix.PROT_READ|unix.PROT_WRITE, flags, ^uint64(0), 0)
 	if err != nil {
-		return errors.Join(l.injectError(p, err), l.leave(p))
+		return errors.Join(err, l.leave(p))
 	}
 	return nil
 }
@@ -124,7 +133,7 @@ func (l *Live) enter(p *liveProcess) error {
 	}
 	fd, err := lead.Syscall(p.syscall, unix.SYS_USERFAULTFD, uffd.Flags)
 	if errors.Is(err, unix.EMFILE) { // it has as many open as it may
-		err = l.cfg.withAllDescriptors(lead.TID, func() (err error) {
+		err = l.cfg.withMore(lead.TID, unix.RLIMIT_NOFILE, uint64(len(p.numbers))+1, func() (err error) {
 			fd, err = lead.Syscall(p.syscall, unix.SYS_USERFAULTFD, uffd.Flags)
 			return err
 		})

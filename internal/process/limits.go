@@ -43,24 +43,30 @@ func (l *Live) readLimits() error {
 	})
 }
 
-// withAllDescriptors calls f while a process may have as many descriptors as its
-// hard limit says (getrlimit(2)).
-func (c *Config) withAllDescriptors(pid int, f func() error) error {
+// withMore calls f while a process may have n of a resource (getrlimit(2)), or more if
+// its hard limit says so: nobody else may be hindered by a limit of its own. Who may not
+// raise hard limits leaves it at that.
+func (c *Config) withMore(pid, resource int, n uint64, f func() error) error {
 	set := func(to *unix.Rlimit, was *unix.Rlimit) error {
-		if err := c.asRuler(func() error { return unix.Prlimit(pid, unix.RLIMIT_NOFILE, to, was) }); err != nil {
-			return fmt.Errorf("limit of descriptors: %w", err)
+		if err := c.asRuler(func() error { return unix.Prlimit(pid, resource, to, was) }); err != nil {
+			return fmt.Errorf("resource limit %d: %w", resource, err)
 		}
 		return nil
 	}
-	var soft unix.Rlimit
-	if err := set(nil, &soft); err != nil {
+	var was unix.Rlimit
+	if err := set(nil, &was); err != nil {
 		return err
 	}
-	if err := set(&unix.Rlimit{Cur: soft.Max, Max: soft.Max}, nil); err != nil {
+	most := max(n, was.Max)
+	err := set(&unix.Rlimit{Cur: most, Max: most}, nil)
+	if errors.Is(err, unix.EPERM) {
+		err = set(&unix.Rlimit{Cur: was.Max, Max: was.Max}, nil)
+	}
+	if err != nil {
 		return err
 	}
-	err := f()
-	return errors.Join(err, set(&soft, nil))
+	err = f()
+	return errors.Join(err, set(&was, nil))
 }
 
 // raiseDescriptors lets a process have n descriptors.
