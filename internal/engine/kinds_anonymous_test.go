@@ -238,6 +238,9 @@ def add(p, mask=M): return call(libc.inotify_add_watch, f, p.encode(), mask)
 gone = add('/usr/lib')
 wds = [add(p) for p in ('/root/d', '/root/d/sub', '/root/d/file', '/usr/bin', '/etc/passwd', '/', '/dev/shm')]; once = add('/etc', M | 0x80000000 | 0x04000000)
 call(libc.inotify_rm_watch, f, gone)
+for i in range(300): os.makedirs('/root/many/%d' % i)
+many = {add('/root/many/%d' % i): i for i in range(300)}
+for wd in list(many)[::3]: call(libc.inotify_rm_watch, f, wd); del many[wd]
 def events():
     try: b = os.read(f, 65536)
     except BlockingIOError: return []
@@ -263,7 +266,8 @@ os.mkdir('/usr/bin/made'); same(events(), [(wds[3], 0x40000100, 'made')])
 open('/etc/passwd', 'a').write('\n'); same(set(events()), {(once, 2, 'passwd'), (once, 0x8000, ''), (wds[4], 2, '')})
 os.rename('/root/d/sub/new', '/rootfile'); same(sorted((w, m) for w, m, _ in events()), sorted([(wds[1], 0x40), (wds[5], 0x80)]))
 os.unlink('/dev/shm/f'); same(events(), [(wds[6], 0x200, 'f')])
-n = add('/usr/lib'); assert n not in wds + [once], n
+for wd, i in many.items(): open('/root/many/%d/x' % i, 'w').close(); same(events(), [(wd, 0x100, 'x')])
+n = add('/usr/lib'); assert n not in wds + [once] + list(many), n
 open('/root/d/x', 'w').close(); same(e.poll(0), [(f, 1)])
 os.write(w, b'!'); same(os.read(r2, 1000).decode(), repr([(wds[0], 0x100, 'x')]) + 'Name:')
 `,

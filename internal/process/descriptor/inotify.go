@@ -73,7 +73,8 @@ type mark struct {
 
 // parseMarks reads lines like "inotify wd:3 ino:9e7e sdev:800013 mask:800afce
 // ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:7e9e0000640d1b6d"
-// (proc_pid_fdinfo(5)).
+// (proc_pid_fdinfo(5)). All numbers are hexadecimal, also wd, of which the page says
+// that it is decimal (inotify_fdinfo in the kernel's fs/notify/fdinfo.c).
 func parseMarks(text []byte) (out []mark, err error) {
 	for line := range bytes.Lines(text) {
 		if !bytes.HasPrefix(line, []byte("inotify ")) {
@@ -88,11 +89,7 @@ func parseMarks(text []byte) (out []mark, err error) {
 				}
 				continue
 			}
-			base := 16
-			if name == "wd" {
-				base = 10
-			}
-			v, err := strconv.ParseUint(value, base, 64)
+			v, err := strconv.ParseUint(value, 16, 64)
 			if err != nil {
 				return nil, fmt.Errorf("line %q of an inotify instance's fdinfo: %w", line, err)
 			}
