@@ -40,7 +40,7 @@ func TestExecConfinesRoot(t *testing.T) {
 	})
 	for call, want := range map[string]string{
 		"clone3": "ENOSYS", "clone user": "EPERM", "unshare": "EPERM", "mount": "EPERM", "keyctl": "EPERM", "bpf": "EPERM",
-		"io_uring": "ENOSYS", "userfaultfd": "ENOSYS", "packet": "EAFNOSUPPORT", "vsock": "EAFNOSUPPORT",
+		"io_uring": "ENOSYS", "aio": "ENOSYS", "userfaultfd": "ENOSYS", "packet": "EAFNOSUPPORT", "vsock": "EAFNOSUPPORT",
 		"mptcp": "EPROTONOSUPPORT", "tcp": "ok", "sti": "EPERM", "sti hidden": "EPERM", "tcgets": "ENOTTY",
 		"x32": "ENOSYS", "newer": "ENOSYS", "write": "ok", "raise limit": "EPERM",
 		"PID 1": "EACCES",

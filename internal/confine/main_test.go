@@ -240,6 +240,7 @@ func look() view {
 	try("keyctl", unix.SYS_KEYCTL)
 	try("bpf", unix.SYS_BPF)
 	try("io_uring", unix.SYS_IO_URING_SETUP, 1)
+	try("aio", unix.SYS_IO_SETUP, 1)
 	try("userfaultfd", unix.SYS_USERFAULTFD, 1)
 	try("packet", unix.SYS_SOCKET, unix.AF_PACKET, unix.SOCK_RAW)
 	try("vsock", unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM)

@@ -36,6 +36,7 @@ func TestSandbox(t *testing.T) {
 		{"sethostname", [6]uint64{}, eperm},
 		{"pidfd_getfd", [6]uint64{}, eperm},
 		{"io_uring_setup", [6]uint64{}, enosys},
+		{"io_setup", [6]uint64{}, enosys},
 		{"userfaultfd", [6]uint64{}, enosys},
 		{"memfd_secret", [6]uint64{}, enosys},
 		{"modify_ldt", [6]uint64{}, enosys},
