@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +43,7 @@ func (e *Engine) Exec(_ context.Context, r control.ExecRequest) (control.Session
 		return control.Session{}, nil, err
 	}
 	defer inner.close()
-	p, err := o.inc.Exec(sandbox.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, User: user, TTY: r.TTY}, inner)
+	p, err := o.inc.Exec(sandbox.Command{Argv: r.Argv, Env: withHome(r.Env, user.Home), Dir: r.Dir, User: user, TTY: r.TTY}, inner)
 	if err != nil {
 		s.close()
 		return control.Session{}, nil, err
@@ -193,4 +195,13 @@ func (s *sessions) record(x *session) control.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return x.Session
+}
+
+// withHome adds HOME, the user's home inside, to an environment without one:
+// programs look for their settings there, and some do not start without it.
+func withHome(env []string, home string) []string {
+	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "HOME=") }) {
+		return env
+	}
+	return append(slices.Clip(env), "HOME="+home)
 }
