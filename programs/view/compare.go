@@ -38,16 +38,24 @@ func Moving(views ...View) map[string]bool {
 	return out
 }
 
-// Compare lists what differs beside what moves, by name.
+// Compare lists what differs beside what moves, by name. Of a process or thread that
+// is there in one view alone it says that and no more; where processes, or threads of the
+// same one, come and go by themselves, new ones are no difference.
 func Compare(before, after View, moving map[string]bool) []Difference {
 	var out []Difference
+	told := map[string]bool{}
 	for _, d := range diff(before, after) {
 		process, rest, _ := strings.Cut(d.Name, " ")
+		u, of := whole(d.Name, before, after)
 		switch {
-		case moving[d.Name], moving[process+" command"]:
+		case moving[d.Name], moving[process+" command"], u != "" && moving[u.name(of)]:
 		case strings.HasPrefix(rest, "map ") && movesMap(process, moving):
-		default:
+		case u == "":
 			out = append(out, d)
+		case u.new(of, before) && u.comeAndGo(moving), told[string(u)]:
+		default:
+			told[string(u)] = true
+			out = append(out, Difference{string(u), before[u.name(of)], after[u.name(of)]})
 		}
 	}
 	return out

@@ -28,11 +28,23 @@ func TestTakeSeesAProcess(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	a := View{"2 command": "x", "2 fd 3 pos": "5", "2 fd 4": "pipe", "3 command": "short"}
-	b := View{"2 command": "x", "2 fd 3 pos": "6", "2 fd 4": "pipe"}
-	c := View{"2 command": "x", "2 fd 3 pos": "9", "2 fd 4": "socket", "4 command": "new"}
-	got := Compare(a, c, Moving(a, b))
-	if fmt.Sprint(got) != `[2 fd 4: was "pipe", is "socket" 4 command: was not there, is "new"]` {
-		t.Errorf("differences are %v", got)
+	a := View{"2 command": "x", "2 fd 3 pos": "5", "2 fd 4": "pipe", "2 thread 2 status Name": "x", "3 command": "short"}
+	still := View{"2 command": "x", "2 fd 3 pos": "6", "2 fd 4": "pipe", "2 thread 2 status Name": "x", "3 command": "short"}
+	gone := View{"2 command": "x", "2 fd 3 pos": "6", "2 fd 4": "pipe", "2 thread 2 status Name": "x"}
+	c := View{
+		"2 command": "x", "2 fd 3 pos": "9", "2 fd 4": "socket", "2 thread 2 status Name": "x", "2 thread 5 status Name": "y", "2 thread 5 stat state": "S",
+		"4 command": "new", "4 fd 0": "pipe", "4 thread 4 status Name": "new",
+	}
+	for _, x := range []struct {
+		later View
+		want  string
+	}{
+		{still, `[2 fd 4: was "pipe", is "socket" 2 thread 5: was not there, is "y" 3: was "short", is not there 4: was not there, is "new"]`},
+		// Where processes come and go, another one says nothing.
+		{gone, `[2 fd 4: was "pipe", is "socket" 2 thread 5: was not there, is "y"]`},
+	} {
+		if got := fmt.Sprint(Compare(a, c, Moving(a, x.later))); got != x.want {
+			t.Errorf("differences are %v, not %v", got, x.want)
+		}
 	}
 }
