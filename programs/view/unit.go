@@ -15,7 +15,13 @@ const (
 func (u unit) name(of string) string { return string(u) + of }
 
 // new reports whether it was not there before.
-func (u unit) new(of string, before View) bool { return before[u.name(of)] == "" }
+func (u unit) new(of string, before View) bool { return !u.in(of, before) }
+
+// in reports whether it is in a view. A process that just ends has an empty command.
+func (u unit) in(of string, v View) bool {
+	_, there := v[u.name(of)]
+	return there
+}
 
 // whole finds the unit that something is told of, if that is there in one of two views alone,
 // and by what that is seen; else it is empty.
@@ -27,7 +33,7 @@ func whole(name string, before, after View) (u unit, of string) {
 	}
 	for i, u := range units {
 		of := []string{ofProcess, ofThread}[i]
-		if (before[u.name(of)] == "") != (after[u.name(of)] == "") {
+		if u.in(of, before) != u.in(of, after) {
 			return u, of
 		}
 	}
