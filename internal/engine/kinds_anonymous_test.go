@@ -199,6 +199,8 @@ often = create(7, 0, 41); settime(often, 0.001, 0.02)
 silent = create(0, 1); settime(silent, 2000, 3)
 unset = create(1, 0, 42)
 cpu = create(2, 0, 43); settime(cpu, 500)
+me = threading.get_native_id(); named = [create(~me << 3 | 6, 4, 47, 9, me), create(~os.getpid() << 3 | 2, 0, 47)]
+for i in named: settime(i, 700)
 delete(create(1))
 ready, go = threading.Event(), threading.Event()
 def other():
@@ -215,6 +217,7 @@ until(lambda: 41 in signal.sigpending())
 same(facts(), was); now = time.monotonic() - began
 assert abs(left(far) - (1000 - now)) < 2, left(far)
 assert 1900 < left(silent) < 2000 and left(unset) == 0 and 400 < left(cpu) <= 500 and left(own) > 500, (left(silent), left(cpu), left(own))
+assert all(600 < left(i) <= 700 for i in named), [left(i) for i in named]
 same(41 in signal.sigpending(), True)
 `,
 		check: `
@@ -223,7 +226,7 @@ settime(far, 0.001); same(wait(40), (40, -2)); settime(unset, 0.001); same(wait(
 go.set(); th.join(); same(got, [(45, -2)])
 new = create(1); assert new not in (far, often, silent, unset, cpu, own), new
 `,
-		spoil: `[delete(i) for i in (far, often, silent, unset, cpu)]; create(1, 0, 46)`,
+		spoil: `[delete(i) for i in [far, often, silent, unset, cpu] + named]; create(1, 0, 46)`,
 	}})
 }
 

@@ -69,13 +69,28 @@ func (l *Live) listTimers(p *liveProcess) error {
 		case t.Clock == unix.CLOCK_THREAD_CPUTIME_ID && t.Notify != sigevThreadID && len(p.threads) > 1:
 			return fault.New(fault.Uncapturable, "%s has a POSIX timer (%d) of the processor time of one of its threads, and the kernel does not tell which", describe(p), t.ID).
 				WithHint("have it delete the timer, or have the signal sent to the thread (SIGEV_THREAD_ID)")
-		case t.Clock < 0 || t.Clock > unix.CLOCK_TAI:
+		case (t.Clock < 0 || t.Clock > unix.CLOCK_TAI) && !p.ownClock(t.Clock):
 			return fault.New(fault.Uncapturable, "%s has a POSIX timer (%d) of another process's or device's clock (%d)", describe(p), t.ID, t.Clock).
 				WithHint("have it delete the timer, then try again")
 		}
 	}
 	p.image.POSIXTimers = timers
 	return nil
+}
+
+// ownClock reports whether a clock is that of the processor time of a process itself, or of one of its
+// threads, by number (pthread_getcpuclockid(3); CPUCLOCK_PID and the like of
+// include/linux/posix-timers_types.h in the kernel). The number is the same after a restore.
+func (p *liveProcess) ownClock(clock int) bool {
+	const kind, ofThread, device = 3, 4, 3
+	if clock >= 0 || clock&kind == device {
+		return false
+	}
+	number := ^(clock >> 3)
+	if clock&ofThread == 0 {
+		return number == p.pid
+	}
+	return slices.ContainsFunc(p.threads, func(t *liveThread) bool { return t.tid == number })
 }
 
 // maxTimers is how many POSIX timers of one process are kept: as many as can be

@@ -16,9 +16,10 @@ type Clocks struct{ Monotonic, Boottime time.Duration }
 // nanoseconds. absolute is for timers that were set to a time of that clock.
 func (c Clocks) Now(clock int, absolute bool) (int64, error) {
 	id, ahead := int32(unix.CLOCK_MONOTONIC), c.Monotonic
+	if clock < 0 || clock == unix.CLOCK_PROCESS_CPUTIME_ID || clock == unix.CLOCK_THREAD_CPUTIME_ID {
+		return 0, nil // processor time begins anew in the restored process; below 0 it is a certain one's
+	}
 	switch clock {
-	case unix.CLOCK_PROCESS_CPUTIME_ID, unix.CLOCK_THREAD_CPUTIME_ID: // begins anew in the restored process
-		return 0, nil
 	case unix.CLOCK_REALTIME, unix.CLOCK_REALTIME_ALARM, unix.CLOCK_TAI:
 		// A timer that was set to go off after some time does not follow
 		// changes of the wall clock.
