@@ -67,21 +67,28 @@ func (l *Live) Prepare(soon bool) {
 // processes still run, if there is much of it. The next capture must be given the
 // same arena. Soon is as in [Live.Prepare].
 func (l *Live) CopyAhead(arena *memory.Arena, soon bool) error {
-	var copied uint64
+	var copied, left uint64
 	for _, p := range l.procs {
-		n, err := p.memory.CopyAhead(arena, soon)
-		if copied += n; err != nil {
+		n, more, err := p.memory.CopyAhead(arena, soon)
+		if err != nil {
 			return err
+		}
+		if n > 0 {
+			copied, left = copied+n, left+more
 		}
 	}
 	if copied == 0 {
 		return nil
 	}
-	return arena.Warm(warmAhead)
+	return arena.Warm(warmAhead + int(min(left+left/4, mostAhead)))
 }
 
-// warmAhead is how much memory is made ready for what is left to a stop, in bytes.
-const warmAhead = 8 << 20
+// warmAhead is how much memory is made ready in any case for what is left to a stop, in
+// bytes, and mostAhead how much more at most.
+const (
+	warmAhead = 8 << 20
+	mostAhead = 512 << 20
+)
 
 // Join makes the deltas complete with what was copied ahead. It is to be called once, when
 // the processes run again.

@@ -21,7 +21,8 @@ var askDirty = pagemap.Query{Mask: pagemap.Written, Return: pagemap.Present | pa
 
 // CopyAhead copies pages that were written since the last scan while the process
 // still runs, if there are many, so that the next [Tracker.Scan] and Copy have
-// less to do. It returns how many bytes it has copied.
+// less to do. It returns how many bytes it has copied, and about how many are left, if it
+// has copied any.
 //
 // It is right since each page is protected before it is read: what is written
 // later is found by the scan, as after a checkpoint, and is copied once more. What
@@ -31,31 +32,32 @@ var askDirty = pagemap.Query{Mask: pagemap.Written, Return: pagemap.Present | pa
 // The copies stay in the arena for the next Scan, whose delta has them after
 // [Delta.Join]. Soon says that the last scan was just before; then there is much only
 // where there was much.
-func (t *Tracker) CopyAhead(a *Arena, soon bool) (copied uint64, err error) {
+func (t *Tracker) CopyAhead(a *Arena, soon bool) (copied, left uint64, err error) {
 	if t.full || t.uffd < 0 {
-		return 0, nil
+		return 0, 0, nil
 	}
 	least := uint64(leastAhead)
 	if soon {
 		if least = leastAheadAgain; t.found < least/2 {
-			return 0, nil
+			return 0, 0, nil
 		}
 	}
 	// What is written while it copies is copied once more, as long as that gets
 	// less quickly.
-	last := ^uint64(0)
+	left = ^uint64(0)
 	for range 3 {
 		found, dirty := t.dirty()
+		last := left
+		left = dirty
 		if dirty < least || dirty > last/2 || !a.Fits(int(dirty)) {
 			break
 		}
-		last = dirty
 		n, err := t.takeAhead(found, a)
 		if copied += n; err != nil {
-			return copied, err
+			return copied, left, err
 		}
 	}
-	return copied, nil
+	return copied, left, nil
 }
 
 // dirty are tracked ranges in which much was written since the last scan.

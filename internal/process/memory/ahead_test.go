@@ -52,7 +52,7 @@ func TestCopiedAheadEqualsProgram(t *testing.T) {
 	var ahead, whole, rest uint64
 	for round := range 25 {
 		a.Reset()
-		n, err := g.tr.CopyAhead(a, round%3 == 1)
+		n, _, err := g.tr.CopyAhead(a, round%3 == 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestCopiedAheadEqualsProgram(t *testing.T) {
 		}
 		g.compare(base, want)
 		if round%8 == 7 { // a capture that comes to nothing
-			if _, err := g.tr.CopyAhead(a, false); err != nil {
+			if _, _, err := g.tr.CopyAhead(a, false); err != nil {
 				t.Fatal(err)
 			}
 			g.tr.Forget()

@@ -25,7 +25,14 @@ type Arena struct {
 	chunks [][]byte
 	used   int // of the last chunk
 	warm   int // how far the last chunk was touched
+	ready  []readyChunk
 	limit  int // bytes of all chunks that Alloc goes up to; 0: none
+}
+
+// readyChunk is one that comes next, touched ahead so far.
+type readyChunk struct {
+	b    []byte
+	warm int
 }
 
 // ArenaSize is how much fits into an arena that stays as it is, in bytes.
@@ -45,13 +52,26 @@ func NewArena() (*Arena, error) {
 }
 
 func (a *Arena) grow() error {
-	b, err := unix.Mmap(-1, 0, chunkSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
-	if err != nil {
-		return fmt.Errorf("memory for captured pages: %w", err)
+	if len(a.ready) > 0 {
+		a.chunks, a.used, a.warm = append(a.chunks, a.ready[0].b), 0, a.ready[0].warm
+		a.ready = a.ready[1:]
+		return nil
 	}
-	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // fewer faults; without it only slower
+	b, err := newChunk()
+	if err != nil {
+		return err
+	}
 	a.chunks, a.used, a.warm = append(a.chunks, b), 0, 0
 	return nil
+}
+
+func newChunk() ([]byte, error) {
+	b, err := unix.Mmap(-1, 0, chunkSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("memory for captured pages: %w", err)
+	}
+	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // fewer faults; without it only slower
+	return b, nil
 }
 
 // Fits reports whether n bytes more are within the limit.
@@ -68,19 +88,36 @@ func (a *Arena) Used() int {
 	return (len(a.chunks)-1)*chunkSize + a.used
 }
 
-// Warm populates what comes next, up to n bytes: the first touch of memory takes
-// longer than copying into it.
+// Warm populates what comes next, up to n bytes, as far as the limit lets it: the first
+// touch of memory takes longer than copying into it.
 func (a *Arena) Warm(n int) error {
-	if a.used == chunkSize {
-		if err := a.grow(); err != nil {
-			return err
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := a.chunks[len(a.chunks)-1]
+	a.warm = touch(last, a.warm, a.used+n)
+	n -= chunkSize - a.used
+	for i := 0; n > 0; i, n = i+1, n-chunkSize {
+		if a.limit > 0 && (len(a.chunks)+i+1)*chunkSize > a.limit {
+			return nil
 		}
-	}
-	c, to := a.chunks[len(a.chunks)-1], min(a.used+n, chunkSize)
-	for ; a.warm < to; a.warm += pageSize {
-		c[a.warm] = 0
+		if i == len(a.ready) {
+			b, err := newChunk()
+			if err != nil {
+				return err
+			}
+			a.ready = append(a.ready, readyChunk{b: b})
+		}
+		a.ready[i].warm = touch(a.ready[i].b, a.ready[i].warm, n)
 	}
 	return nil
+}
+
+// touch populates a chunk from one offset up to another, and returns how far it is populated.
+func touch(chunk []byte, from, to int) int {
+	for to = min(to, len(chunk)); from < to; from += pageSize {
+		chunk[from] = 0
+	}
+	return from
 }
 
 // Alloc returns up to n bytes, at least a page; n is in whole pages. Beyond the
@@ -112,7 +149,10 @@ func (a *Arena) Reset() {
 	for _, c := range a.chunks[1:] {
 		_ = unix.Munmap(c)
 	}
-	a.chunks, a.used, a.limit = a.chunks[:1], 0, 0
+	for _, c := range a.ready {
+		_ = unix.Munmap(c.b)
+	}
+	a.chunks, a.ready, a.used, a.limit = a.chunks[:1], nil, 0, 0
 }
 
 // Close gives all memory back.
