@@ -21,7 +21,8 @@ type CheckpointInfo struct {
 	Created time.Time `json:"created"`
 	// FrozenNS is how long the processes stood still.
 	FrozenNS int64 `json:"frozen_ns"`
-	// DirtyBytes is memory copied, FileBytes what the snapshot alone holds.
+	// DirtyBytes is memory copied, FileBytes what was written to files since the parent, as far as it
+	// is still held; of an imported checkpoint all of its files.
 	DirtyBytes int64            `json:"dirty_bytes"`
 	FileBytes  int64            `json:"file_bytes"`
 	Processes  int64            `json:"processes"`

@@ -34,6 +34,8 @@ type body struct {
 	// since is the checkpoint that the next capture is a difference to; empty:
 	// none. Guarded by the box's lock.
 	since string
+	// counted is what its files held at the last checkpoint, in bytes. Guarded by the box's lock.
+	counted int64
 	// snapped is when its files were last snapshot, took what the capture then took of
 	// an arena, in bytes. Guarded by the box's lock.
 	snapped time.Time

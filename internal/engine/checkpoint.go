@@ -235,11 +235,24 @@ func (e *Engine) checkpoint(b *box, o *body, id string, stay bool, steps *stages
 	for _, d := range f.capture.Deltas {
 		c.report.DirtyBytes += d.Bytes()
 	}
+	c.report.FileBytes = o.written()
 	for _, p := range c.tree.Processes {
 		c.report.Processes++
 		c.report.Threads += len(p.Threads)
 	}
 	return c, f, nil
+}
+
+// written is what was written to files since the last checkpoint of the body and is still held,
+// in bytes; 0 where that is not counted. The box's lock is held.
+func (o *body) written() int64 {
+	now, err := o.family.store.Usage(o.upper)
+	if err != nil {
+		return 0
+	}
+	since := now - o.counted
+	o.counted = now
+	return max(since, 0) // less, if checkpoints were removed meanwhile
 }
 
 // attempt is one try.

@@ -70,9 +70,8 @@ func onDisk(f *family, b *box, r control.Checkpoint) *checkpoint {
 
 // ready says that the checkpoint is made.
 func (c *checkpoint) ready(steps *stages) {
-	files, _ := c.family.store.Usage(c.snapshot) // told when it is known
 	c.mu.Lock()
-	c.report.FileBytes, c.report.StageNS, c.report.Memory = files, steps.ns, control.MemoryReady
+	c.report.StageNS, c.report.Memory = steps.ns, control.MemoryReady
 	c.mu.Unlock()
 	c.family.evictor.arrived(c, c.weigh(c.described().DirtyBytes))
 	close(c.made)

@@ -248,7 +248,8 @@ type Checkpoint struct {
 	Created *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
 	// frozen_ns is how long the processes stood still.
 	FrozenNs int64 `protobuf:"varint,6,opt,name=frozen_ns,json=frozenNs,proto3" json:"frozen_ns,omitempty"`
-	// dirty_bytes is memory copied, file_bytes what the snapshot alone holds.
+	// dirty_bytes is memory copied, file_bytes what was written to files since the parent, as far
+	// as it is still held; of an imported checkpoint all of its files.
 	DirtyBytes int64 `protobuf:"varint,7,opt,name=dirty_bytes,json=dirtyBytes,proto3" json:"dirty_bytes,omitempty"`
 	FileBytes  int64 `protobuf:"varint,8,opt,name=file_bytes,json=fileBytes,proto3" json:"file_bytes,omitempty"`
 	Processes  int64 `protobuf:"varint,9,opt,name=processes,proto3" json:"processes,omitempty"`

@@ -304,8 +304,8 @@ type Checkpoint struct {
 	Created time.Time `json:"created"`
 	// FrozenNS is how long the processes stood still.
 	FrozenNS int64 `json:"frozen_ns"`
-	// DirtyBytes is memory copied; FileBytes what the file snapshot holds
-	// exclusively, as far as the file system has accounted for it.
+	// DirtyBytes is memory copied; FileBytes what was written to files since the parent, as far as it
+	// is still held, and the file system counts it; of an imported checkpoint all of its files.
 	DirtyBytes int64 `json:"dirty_bytes"`
 	FileBytes  int64 `json:"file_bytes"`
 	Processes  int   `json:"processes"`
