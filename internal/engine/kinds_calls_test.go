@@ -65,6 +65,8 @@ static int err(long r) { return r < 0 ? errno : r == 0 ? 0 : -1; }
 static char byte[100000];
 
 static int c_nanosleep(long ms) { struct timespec t = rel(ms); return err(nanosleep(&t, 0)); }
+static int c_nanosleep_left(long ms) { struct timespec t = rel(ms); return err(nanosleep(&t, &t)); } // as sleep(3)
+static int c_clock_left(long ms) { struct timespec t = rel(ms); return clock_nanosleep(CLOCK_BOOTTIME, 0, &t, &t); }
 static int c_clock_rel(long ms) { struct timespec t = rel(ms); return clock_nanosleep(CLOCK_MONOTONIC, 0, &t, 0); }
 static int c_clock_abs(long ms) { struct timespec t = at(CLOCK_MONOTONIC, ms); return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, 0); }
 static int c_clock_boot(long ms) { struct timespec t = at(CLOCK_BOOTTIME, ms); return clock_nanosleep(CLOCK_BOOTTIME, TIMER_ABSTIME, &t, 0); }
@@ -110,6 +112,7 @@ static int c_connect(long ms) { // to a listener whose queue is full
 
 // The table: the call, how long (0: for ever), what it returns then.
 static struct row { const char *name; int (*call)(long); long ms; int want; int interrupted; _Atomic long done, wrong, least, most, eintr; _Atomic int last, tid; pthread_t thread; timer_t timer; } rows[] = {
+	{"nanosleep that tells what remains", c_nanosleep_left, MS}, {"clock_nanosleep that tells what remains", c_clock_left, MS},
 	{"nanosleep", c_nanosleep, MS}, {"clock_nanosleep", c_clock_rel, MS}, {"clock_nanosleep, absolute", c_clock_abs, MS}, {"clock_nanosleep, since boot", c_clock_boot, MS},
 	{"clock_nanosleep, of the day", c_clock_real, MS}, {"poll", c_poll, MS}, {"ppoll", c_ppoll, MS}, {"select", c_select, MS}, {"pselect", c_pselect, MS},
 	{"epoll_wait", c_epoll_wait, MS}, {"epoll_pwait", c_epoll_pwait, MS}, {"epoll_pwait2", c_epoll_pwait2, MS},

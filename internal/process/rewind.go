@@ -63,6 +63,9 @@ func (l *Live) resumeRegisters(t *liveThread) tracee.Registers {
 		if known := t.trueCall(&r); known >= 0 {
 			nr, again = known, true
 			setCall(&r.PtraceRegs, nr)
+			if !t.stood.IsZero() {
+				t.hasten(nr, &r)
+			}
 		}
 	}
 	if !again {
@@ -142,10 +145,12 @@ func (t *liveThread) timeout(c *call) (d time.Duration, result int64) {
 		return t.timespec(c.args[3]), 0
 	case unix.SYS_RT_SIGTIMEDWAIT:
 		return t.timespec(c.args[2]), again
-	case unix.SYS_NANOSLEEP:
-		return t.timespec(c.args[0]), 0
-	case unix.SYS_CLOCK_NANOSLEEP:
-		return t.timespec(c.args[2]), 0
+	case unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP:
+		at, left, clock := c.sleep()
+		if at == left || !passes(clock) {
+			return 0, 0
+		}
+		return t.timespec(at), 0
 	case unix.SYS_POLL:
 		return time.Duration(int32(c.args[2])) * time.Millisecond, 0
 	case unix.SYS_FUTEX:
@@ -161,6 +166,22 @@ func (t *liveThread) timeout(c *call) (d time.Duration, result int64) {
 		return t.socketTimeout(int(c.args[0]), unix.SO_SNDTIMEO), again
 	}
 	return 0, 0
+}
+
+// sleep tells where a sleep has its time, where the kernel writes what remains of that, and
+// its clock. Those of nanosleep(2) may be the same place, as the C library's sleep(3) has it:
+// then it goes on with what remains by itself.
+func (c *call) sleep() (at, left uint64, clock int) {
+	if c.nr == unix.SYS_NANOSLEEP {
+		return c.args[0], c.args[1], unix.CLOCK_MONOTONIC
+	}
+	return c.args[2], c.args[3], int(int32(c.args[0]))
+}
+
+// passes reports whether a clock goes on while a thread does nothing: one of processor time
+// does not.
+func passes(clock int) bool {
+	return clock >= 0 && clock != unix.CLOCK_PROCESS_CPUTIME_ID && clock != unix.CLOCK_THREAD_CPUTIME_ID
 }
 
 // FUTEX_WAIT, and the bits of an operation without FUTEX_PRIVATE_FLAG and
@@ -189,9 +210,9 @@ func (t *liveThread) socketTimeout(number, option int) time.Duration {
 // is handled (ERESTARTNOHAND).
 const restartNoHand = -514
 
-// hasten takes the time that a thread stood from the timeout of a call which the
-// kernel enters again with what remained when it was interrupted (select(2)): it
-// has written that back.
+// hasten takes the time that a thread stood from the timeout of a call which is
+// entered again with what remained when it was interrupted (select(2)): the kernel has
+// written that back.
 func (t *liveThread) hasten(nr int, r *tracee.Registers) {
 	c := callOf(nr, r)
 	var at uint64
@@ -203,6 +224,10 @@ func (t *liveThread) hasten(nr int, r *tracee.Registers) {
 		at = c.args[4]
 	case unix.SYS_PPOLL:
 		at = c.args[2]
+	case unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP:
+		if from, left, clock := c.sleep(); from == left && passes(clock) {
+			at = left
+		}
 	}
 	var b [16]byte
 	if at == 0 || procmem.Read(t.process.via, at, b[:]) != nil {
