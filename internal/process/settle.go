@@ -168,11 +168,9 @@ func (r *restore) zombies() error {
 		ws := unix.WaitStatus(n.image.ExitStatus)
 		b := tracee.NewBatch()
 		b.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, n.image.Comm, 0, 0, 0)
-		if n.image.EndedAs != nil { // waitid(2) tells its user
-			c := credentials(n.image.EndedAs)
-			r.target.Walls.Assume(b, c, 0)
-			c.Settle(b)
-		}
+		c := endedAs(n.image, r.target.Walls) // waitid(2) tells its user
+		r.target.Walls.Assume(b, c, 0)
+		c.Settle(b)
 		if ws.Signaled() {
 			b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, b.PutWords(0), nil, 8)
 			b.Call(unix.SYS_KILL, n.image.PID, int(ws.Signal()))

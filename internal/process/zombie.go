@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
@@ -32,6 +33,17 @@ func (l *Live) endedCredentials(pid int, ids *idMaps) (*image.Credentials, error
 		return nil, fmt.Errorf("status of the zombie %d: %w", pid, err)
 	}
 	return c, nil
+}
+
+// endedAs are the credentials that a restored zombie ends with. One of an image of an older
+// version is root within its walls: with more, the next checkpoint would hold what no restore
+// takes.
+func endedAs(p *image.Process, w *confine.Walls) confine.Credentials {
+	if p.EndedAs != nil {
+		return credentials(p.EndedAs)
+	}
+	caps := w.Policy().Capabilities
+	return confine.Credentials{Groups: []uint32{0}, Effective: caps, Permitted: caps, Bounding: caps, NoNewPrivs: !w.Policy().Setuid}
 }
 
 // parseCredentials takes what /proc/PID/status (proc_pid_status(5)) tells of

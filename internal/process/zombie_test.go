@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
@@ -33,6 +36,21 @@ func TestCredentialsOfAZombie(t *testing.T) {
 	} {
 		if _, err := parseCredentials([]byte(bad), ids); err == nil {
 			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+// A zombie of an image that does not tell whose it was has credentials that the next
+// checkpoint may hold.
+func TestZombieOfAnOlderVersion(t *testing.T) {
+	for _, p := range []confine.Policy{{}, {Setuid: true}, {Capabilities: 1 << unix.CAP_CHOWN}} {
+		w, err := confine.New(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := endedAs(&image.Process{State: image.Zombie}, w)
+		if err := c.Check(w); err != nil || c.NoNewPrivs == p.Setuid || c.Permitted != w.Policy().Capabilities {
+			t.Errorf("%+v: %+v, %v", p, c, err)
 		}
 	}
 }
