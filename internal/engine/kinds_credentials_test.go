@@ -98,9 +98,10 @@ except OSError: pass
 			setup: `
 import resource
 low = []
-for name, most in (('NOFILE', 0), ('NOFILE', 5), ('AS', 4096), ('DATA', 0), ('STACK', 0), ('FSIZE', 0), ('NPROC', 0), ('MEMLOCK', 0), ('SIGPENDING', 0)):
+for name, most, locks in (('NOFILE', 0, 0), ('NOFILE', 5, 0), ('AS', 4096, 0), ('DATA', 0, 0), ('STACK', 0, 0), ('FSIZE', 0, 0), ('NPROC', 0, 0), ('MEMLOCK', 0, 0), ('MEMLOCK', 0, 1), ('SIGPENDING', 0, 0)):
     ar, aw = os.pipe(); br, bw = os.pipe()
     def run():
+        if locks: call(libc.mlockall, 2) # MCL_FUTURE: what is mapped from now on is locked
         which = getattr(resource, 'RLIMIT_' + name)
         resource.setrlimit(which, (most, resource.getrlimit(which)[1])) # who may not raise hard limits refuses those
         os.write(bw, b'!')

@@ -87,10 +87,8 @@ func (l *Live) mapArea(p *liveProcess) error {
 		return err
 	}
 	err := place()
-	if errors.Is(err, unix.ENOMEM) { // it has as much as it may, or as many mappings
-		err = l.cfg.withMore(lead.TID, unix.RLIMIT_AS, unix.RLIM_INFINITY, func() error {
-			return l.cfg.withMore(lead.TID, unix.RLIMIT_DATA, unix.RLIM_INFINITY, place)
-		})
+	if noMemory(err) {
+		err = l.cfg.withAllMemory(lead.TID, place)
 	}
 	if err != nil {
 		return l.injectError(p, err)
@@ -158,8 +156,12 @@ func (l *Live) leave(p *liveProcess) error {
 	return nil
 }
 
+// noMemory reports whether a process has as much memory as it may, or as many mappings, or
+// as much that is locked (EAGAIN, where all that is mapped gets locked: mlockall(2)).
+func noMemory(err error) bool { return errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EAGAIN) }
+
 func (l *Live) injectError(p *liveProcess, err error) error {
-	if errors.Is(err, unix.ENOMEM) {
+	if noMemory(err) {
 		return fault.New(fault.Uncapturable, "%s has as many mappings, or as much memory, as it may: %w", describe(p), err).
 			WithHint("raise vm.max_map_count on this machine, or the limit of its memory")
 	}

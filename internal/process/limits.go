@@ -69,6 +69,15 @@ func (c *Config) withMore(pid, resource int, n uint64, f func() error) error {
 	return errors.Join(err, set(&was, nil))
 }
 
+// withAllMemory calls f while no limit of memory holds for a process.
+func (c *Config) withAllMemory(pid int, f func() error) error {
+	for _, resource := range []int{unix.RLIMIT_AS, unix.RLIMIT_DATA, unix.RLIMIT_MEMLOCK} {
+		inner := f
+		f = func() error { return c.withMore(pid, resource, unix.RLIM_INFINITY, inner) }
+	}
+	return f()
+}
+
 // raiseDescriptors lets a process have n descriptors.
 func (c *Config) raiseDescriptors(pid, n int) error {
 	err := c.asRuler(func() error {
