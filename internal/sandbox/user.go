@@ -59,7 +59,7 @@ func findUser(spec string, passwd, group []byte) (User, error) {
 			continue
 		}
 		u.UID, u.GID, accountName, found = id, gid, f[0], true
-		if strings.HasPrefix(f[5], "/") && len(f[5]) <= maxDir {
+		if strings.HasPrefix(f[5], "/") && len(f[5]) <= maxDir && !strings.ContainsRune(f[5], 0) {
 			u.Home = f[5]
 		}
 		break

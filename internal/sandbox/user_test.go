@@ -17,7 +17,7 @@ alice:x:1000:100:Alice,,,:/home/alice:/bin/sh
 bob:x:x:1:Bob:/home/bob:/bin/sh
 carol:x:4294967296:1::/:/bin/sh
 dave:x:1001:1001::relative:/bin/sh
-1000000:x:7:7::/seven:/bin/sh
+` + "erin:x:1002:1002::/home\x00/erin:/bin/sh\n" + `1000000:x:7:7::/seven:/bin/sh
 `
 
 const groups = `root:x:0:
@@ -48,6 +48,7 @@ func TestFindUser(t *testing.T) {
 		{"4242:4243", account(4242, 4243, "/"), ""},
 		{"1000000", account(7, 7, "/seven", 7), ""},
 		{"dave", account(1001, 1001, "/", 1001), ""},
+		{"erin", account(1002, 1002, "/", 1002), ""},
 		{"bob", User{}, fault.NotFound},
 		{"carol", User{}, fault.NotFound},
 		{"nobody", User{}, fault.NotFound},
@@ -79,7 +80,7 @@ func FuzzFindUser(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(u.Groups) > maxGroups || !strings.HasPrefix(u.Home, "/") || len(u.Home) > maxDir {
+		if len(u.Groups) > maxGroups || !strings.HasPrefix(u.Home, "/") || len(u.Home) > maxDir || strings.Contains(u.Home, "\x00") {
 			t.Errorf("%q gives %+v", spec, u)
 		}
 	})
