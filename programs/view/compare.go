@@ -55,7 +55,7 @@ func Compare(before, after View, moving map[string]bool) []Difference {
 		case u.new(of, before) && u.comeAndGo(moving), told[string(u)]:
 		default:
 			told[string(u)] = true
-			out = append(out, Difference{string(u), before[u.name(of)], after[u.name(of)]})
+			out = append(out, Difference{string(u), u.shown(of, before), u.shown(of, after)})
 		}
 	}
 	return out

@@ -17,10 +17,20 @@ func (u unit) name(of string) string { return string(u) + of }
 // new reports whether it was not there before.
 func (u unit) new(of string, before View) bool { return !u.in(of, before) }
 
-// in reports whether it is in a view. A process that just ends has an empty command.
+// in reports whether it is in a view.
 func (u unit) in(of string, v View) bool {
 	_, there := v[u.name(of)]
 	return there
+}
+
+// shown is what a view has of it; empty: it is not there. A process that just ends has an
+// empty command.
+func (u unit) shown(of string, v View) string {
+	text := v[u.name(of)]
+	if text == "" && u.in(of, v) {
+		return "without" + of
+	}
+	return text
 }
 
 // whole finds the unit that something is told of, if that is there in one of two views alone,

@@ -28,9 +28,9 @@ func TestTakeSeesAProcess(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	a := View{"2 command": "x", "2 fd 3 pos": "5", "2 fd 4": "pipe", "2 thread 2 status Name": "x", "3 command": "short"}
-	still := View{"2 command": "x", "2 fd 3 pos": "6", "2 fd 4": "pipe", "2 thread 2 status Name": "x", "3 command": "short"}
-	gone := View{"2 command": "x", "2 fd 3 pos": "6", "2 fd 4": "pipe", "2 thread 2 status Name": "x"}
+	a := View{"2 command": "x", "2 fd 3 pos": "5", "2 fd 4": "pipe", "2 thread 2 status Name": "x", "3 command": "short", "5 command": ""}
+	still := View{"2 command": "x", "2 fd 3 pos": "6", "2 fd 4": "pipe", "2 thread 2 status Name": "x", "3 command": "short", "5 command": ""}
+	gone := View{"2 command": "x", "2 fd 3 pos": "6", "2 fd 4": "pipe", "2 thread 2 status Name": "x", "5 command": ""}
 	c := View{
 		"2 command": "x", "2 fd 3 pos": "9", "2 fd 4": "socket", "2 thread 2 status Name": "x", "2 thread 5 status Name": "y", "2 thread 5 stat state": "S",
 		"4 command": "new", "4 fd 0": "pipe", "4 thread 4 status Name": "new",
@@ -39,9 +39,9 @@ func TestCompare(t *testing.T) {
 		later View
 		want  string
 	}{
-		{still, `[2 fd 4: was "pipe", is "socket" 2 thread 5: was not there, is "y" 3: was "short", is not there 4: was not there, is "new"]`},
+		{still, `[2 fd 4: was "pipe", is "socket" 2 thread 5: was not there, is "y" 3: was "short", is not there 4: was not there, is "new" 5: was "without command", is not there]`},
 		// Where processes come and go, another one says nothing.
-		{gone, `[2 fd 4: was "pipe", is "socket" 2 thread 5: was not there, is "y"]`},
+		{gone, `[2 fd 4: was "pipe", is "socket" 2 thread 5: was not there, is "y" 5: was "without command", is not there]`},
 	} {
 		if got := fmt.Sprint(Compare(a, c, Moving(a, x.later))); got != x.want {
 			t.Errorf("differences are %v, not %v", got, x.want)
