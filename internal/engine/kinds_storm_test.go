@@ -197,20 +197,28 @@ int main(int c, char **v) {
 	pause();
 }
 `)
-	for _, by := range []string{"main", "other"} {
-		t.Run(by, func(t *testing.T) {
+	for _, c := range []struct{ name, by, between string }{
+		{"main", "main", ""}, {"other", "other", ""}, {"other, while a stop looks", "other", "delay:4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			by := c.by
 			h := newHost(t)
 			box := h.create()
 			h.put(box, "/root/execve", program)
 			x, y := h.exec(box, false, "/root/execve", by, "0"), h.exec(box, false, "/root/execve", by, "0")
 			x.until("= 10")
+			if c.between != "" {
+				failpoint.Enable(t, "process.stop.listed", c.between)
+			}
 			var last string
 			for range 20 {
 				id := h.id("cp")
-				_, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: id})
+				k, err := h.engine.Checkpoint(background, control.CheckpointRequest{Sandbox: box, Checkpoint: id})
 				switch {
 				case err == nil:
-					last = id
+					if last = id; k.Processes != 2 {
+						t.Errorf("%d of 2 processes are in a checkpoint", k.Processes)
+					}
 				case !fault.Is(err, fault.Uncapturable) || !strings.Contains(err.Error(), "does not stop"):
 					t.Error(err)
 				}

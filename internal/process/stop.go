@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -24,6 +25,10 @@ const (
 	// each.
 	stopBound = 2 * time.Second
 )
+
+// failListed is where threads were listed and none was told to stop yet. They come, go and change their numbers
+// meanwhile.
+var failListed = failpoint.New("process.stop.listed")
 
 // errUnstoppable is the cause of a stop that failed over a thread that does
 // not stop now but may a little later.
@@ -101,7 +106,11 @@ func (l *Live) stopEach() error {
 			return fault.New(fault.Uncapturable, "stop the sandbox within %v: %w", bound, errRestless).
 				WithHint("try again when fewer of them do so all the time")
 		}
+		if err := failListed.Hit(); err != nil {
+			return err
+		}
 		started = started[:0]
+		missed := false
 		for _, tid := range tids {
 			if tid == l.cfg.Init {
 				continue
@@ -116,10 +125,13 @@ func (l *Live) stopEach() error {
 			if s != nil {
 				started = append(started, s)
 			}
+			missed = missed || s == nil
 		}
 		switch {
 		case len(started) > 0:
 			err = l.awaitAll(started)
+		case missed:
+			// It has ended, or has taken its leader's number by an execve since it was listed.
 		case len(l.vforks) > 0:
 			err = l.passVforks()
 		default:

@@ -88,7 +88,7 @@ func (p *liveProcess) ownClock(clock int) bool {
 	}
 	number := ^(clock >> 3)
 	if clock&ofThread == 0 {
-		return number == p.pid
+		return number == p.pid || number == 0 // itself
 	}
 	return slices.ContainsFunc(p.threads, func(t *liveThread) bool { return t.tid == number })
 }

@@ -85,15 +85,18 @@ func NewBatchIn(a Area) *Batch {
 func (b *Batch) Len() int { return len(b.ops) }
 
 // Mark is a place in a batch that [Batch.Truncate] goes back to.
-type Mark struct{ ops, data, outputs int }
+type Mark struct {
+	ops, data, outputs int
+	err                error // of what had been queued
+}
 
 // Mark is where the batch ends now.
-func (b *Batch) Mark() Mark { return Mark{len(b.ops), len(*b.data), len(*b.outputs)} }
+func (b *Batch) Mark() Mark { return Mark{len(b.ops), len(*b.data), len(*b.outputs), *b.err} }
 
 // Truncate takes away what was queued since a mark, so that a batch that runs again may end
 // in another way. What stands for results of those calls is of no use any more.
 func (b *Batch) Truncate(m Mark) {
-	b.ops, *b.data, *b.outputs = b.ops[:m.ops], (*b.data)[:m.data], (*b.outputs)[:m.outputs]
+	b.ops, *b.data, *b.outputs, *b.err = b.ops[:m.ops], (*b.data)[:m.data], (*b.outputs)[:m.outputs], m.err
 }
 
 // Full reports whether the batch has little room left for n more operations
