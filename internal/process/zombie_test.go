@@ -30,9 +30,12 @@ func TestCredentialsOfAZombie(t *testing.T) {
 	if got, err := parseCredentials([]byte(strings.Replace(text, "1048583 1048584 ", "", 1)), ids); err != nil || len(got.Groups) != 0 {
 		t.Errorf("without groups: %+v, %v", got, err)
 	}
+	many := strings.Replace(text, "Groups:\t", "Groups:\t"+strings.Repeat("1048583 ", maxGroups), 1)
+	if got, err := parseCredentials([]byte(many), ids); err != nil || len(got.Groups) != maxGroups {
+		t.Errorf("with %d groups: %+v, %v", maxGroups+2, got, err)
+	}
 	for _, bad := range []string{
 		"", strings.Replace(text, "\t5\n", "\n", 1), strings.Replace(text, "CapEff", "CapXxx", 1), strings.Replace(text, "1048584", "x", 1),
-		strings.Replace(text, "Groups:\t", "Groups:\t"+strings.Repeat("1 ", maxGroups), 1),
 	} {
 		if _, err := parseCredentials([]byte(bad), ids); err == nil {
 			t.Errorf("%q was taken", bad)
