@@ -1,13 +1,15 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
-	"context"
-
 	"github.com/spf13/cobra"
+
+	"github.com/sandtree/sandtree/internal/fault"
 )
 
 func (inv *invocation) waitCmd() *cobra.Command {
@@ -36,6 +38,14 @@ the last one ended. Exit code 124 if --timeout passed first.`,
 			}
 			defer func() { _ = c.Close() }()
 			r, err := c.SandboxHandle(args[0]).Wait(ctx, session)
+			if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				what := "commands still run in it"
+				if session != "" {
+					what = "session " + session + " still runs"
+				}
+				return fault.New(fault.Deadline, "wait for sandbox %q: %s after %s", args[0], what, timeout).
+					WithHint("sandtree sessions %s shows what runs", args[0])
+			}
 			if err != nil {
 				return err
 			}

@@ -272,16 +272,20 @@ func (s *Sandboxes) recovered(ctx context.Context, f *family, t control.TreeRepl
 // Pause makes a sandbox stand still. What it is, is durable when Pause returns;
 // with hibernate nothing of it is left in memory.
 func (s *Sandboxes) Pause(ctx context.Context, ref string, hibernate bool) (store.Sandbox, error) {
+	verb := "pause"
+	if hibernate {
+		verb = "hibernate"
+	}
 	b, err := s.find(ctx, ref)
 	if err != nil {
-		return store.Sandbox{}, fmt.Errorf("pause: %w", err)
+		return store.Sandbox{}, fmt.Errorf("%s: %w", verb, err)
 	}
 	b.awaitReport(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	rec, err := s.pause(ctx, b, hibernate)
 	if err != nil {
-		return store.Sandbox{}, fmt.Errorf("pause sandbox %q: %w", display(b.record()), err)
+		return store.Sandbox{}, fmt.Errorf("%s sandbox %q: %w", verb, display(b.record()), err)
 	}
 	return rec, nil
 }

@@ -93,7 +93,7 @@ func (h *checkpoints) Rollback(ctx context.Context, req *connect.Request[sandtre
 }
 
 func (h *checkpoints) Fork(ctx context.Context, req *connect.Request[sandtreev1.ForkRequest]) (*connect.Response[sandtreev1.ForkResponse], error) {
-	n := min(req.Msg.GetCount(), lifecycle.MaxFork+1)
+	n := req.Msg.GetCount()
 	if n == 0 {
 		n = 1
 	}
