@@ -35,7 +35,7 @@ whole sandbox comes first.`,
   sandtree checkpoint --durable try --name release
   sandtree checkpoint --explain try
   sandtree checkpoint rm try before-upgrade`,
-		Args:              exactly(1),
+		Args:              checkpointArgs(&o),
 		ValidArgsFunction: inv.completeSandbox,
 		RunE: inv.withDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			if err := client.CheckStandbys(standby); err != nil {
@@ -71,12 +71,25 @@ whole sandbox comes first.`,
 	f.BoolVar(&o.Async, "async", false, "return when the processes run again; the rest follows")
 	f.BoolVar(&o.Durable, "durable", false, "return when the checkpoint is durable")
 	f.BoolVar(&o.NotDurable, "no-durable", false, "do not make it durable")
-	cmd.MarkFlagsMutuallyExclusive("durable", "no-durable")
-	cmd.MarkFlagsMutuallyExclusive("durable", "async")
 	f.BoolVar(&explain, "explain", false, "list everything that it holds")
 	f.IntVar(&standby, "standby", 0, "keep so many bodies of it ready, for rollbacks and forks to come")
 	cmd.AddCommand(inv.checkpointRmCmd(), inv.checkpointStandbyCmd(), inv.checkpointWaitCmd(), inv.checkpointVerifyCmd())
 	return cmd
+}
+
+// checkpointArgs refuses flags that contradict each other, before a daemon is
+// started for them.
+func checkpointArgs(o *client.CheckpointOptions) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case o.Durable && o.NotDurable:
+			return fault.New(fault.Invalid, "--durable and --no-durable exclude each other")
+		case o.Durable && o.Async:
+			return fault.New(fault.Invalid, "--durable and --async exclude each other").
+				WithHint("checkpoint wait --durable waits later for what --async has taken")
+		}
+		return exactly(1)(cmd, args)
+	}
 }
 
 // stoodBy is what checkpoint standby shows with --json.

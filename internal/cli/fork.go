@@ -47,7 +47,8 @@ SANDTREE_TEMPLATE, SANDTREE_CHECKPOINT, SANDTREE_COPY (1 for the first copy), SA
 				return fault.New(fault.Invalid, "-n %d: at least one copy is needed", n)
 			}
 			if len(names) > 0 && len(names) != n {
-				return fault.New(fault.Invalid, "%d names for %d copies", len(names), n)
+				return fault.New(fault.Invalid, "--name is given %d times for %d copies", len(names), n).
+					WithHint("give it once for each copy, or not at all")
 			}
 			c, err := inv.connect(cmd.Context())
 			if err != nil {

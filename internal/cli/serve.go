@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/host"
 )
@@ -31,6 +32,9 @@ The log goes to the standard error, as JSON with --json.`,
 		Example: "  sandtree serve\n  sandtree serve --state /srv/sandtree --socket /run/sandtree.sock",
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := failpoint.CheckEnv(); err != nil {
+				return fault.New(fault.Invalid, "%w", err)
+			}
 			cfg := host.Config{
 				State: inv.state, PoolBytes: int64(pool), HostReserve: int64(reserve), CheckpointMemory: int64(memory),
 				HibernateWithin: within, OtherKernel: other, Log: inv.logger(debug),
