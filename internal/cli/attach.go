@@ -19,7 +19,8 @@ func (inv *invocation) attachCmd() *cobra.Command {
 		Long: `Come back to a command that runs in a sandbox: its latest output is shown again,
 and input goes to it. A sandbox stands for the only command that runs in it.
 
-On a terminal ctrl-p ctrl-q leaves it running. The exit code is the command's own; 125
+On a terminal ctrl-p ctrl-q leaves it running. Without one, signals that this command gets
+are passed on, SIGTERM too; with --no-input they end this command alone. The exit code is the command's own; 125
 if sandtree failed.`,
 		Example:           "  sandtree attach se-4t2kq7\n  sandtree attach --no-input se-4t2kq7 | grep ready",
 		Args:              exactly(1),

@@ -156,7 +156,8 @@ func (inv *invocation) importCmd() *cobra.Command {
 		Use:   "import FILE",
 		Short: "Make a sandbox of an exported file",
 		Long: `Make a sandbox, with its checkpoints, of a file that export wrote. The sandbox stands
-still at the youngest of them; the next command in it makes it run on. A file that this machine
+still at the youngest of them; the next command in it makes it run on. Its limits and
+variables are the template's: those of the exported sandbox are not in the file. A file that this machine
 cannot run is refused, with the difference.`,
 		Example: "  sandtree import try.sandtree --name again\n  sandtree import - < try.sandtree",
 		Args:    exactly(1),
