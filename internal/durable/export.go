@@ -39,16 +39,23 @@ const (
 	endSize   = 8 + 8 + sha256.Size
 )
 
+// ExportOptions says what of records is told otherwise.
+type ExportOptions struct {
+	// Parents are those that records have by now, by id: what they were written with may be
+	// gone. A record that is not named keeps its own.
+	Parents map[string]string
+}
+
 // Export writes records (all, if none is named), with all that they refer to, as
 // one stream. Parents that are not among them are not needed to import it.
-func (r *Repository) Export(ctx context.Context, w io.Writer, ids ...string) error {
-	if err := r.export(ctx, w, ids); err != nil {
+func (r *Repository) Export(ctx context.Context, w io.Writer, o ExportOptions, ids ...string) error {
+	if err := r.export(ctx, w, o, ids); err != nil {
 		return disk.Errorf("export: %w", err)
 	}
 	return nil
 }
 
-func (r *Repository) export(ctx context.Context, w io.Writer, ids []string) error {
+func (r *Repository) export(ctx context.Context, w io.Writer, o ExportOptions, ids []string) error {
 	l, err := r.chunks.Lease()
 	if err != nil {
 		return err
@@ -64,7 +71,7 @@ func (r *Repository) export(ctx context.Context, w io.Writer, ids []string) erro
 		}
 	}
 	buf := bufio.NewWriterSize(w, 256<<10)
-	e := &exporter{r: r, w: buf, sum: sha256.New(), sent: map[chunk.ID]bool{}, entered: map[reference]bool{}}
+	e := &exporter{r: r, o: o, w: buf, sum: sha256.New(), sent: map[chunk.ID]bool{}, entered: map[reference]bool{}}
 	if err := e.put(binary.BigEndian.AppendUint32([]byte(exportMagic), formatVersion)); err != nil {
 		return err
 	}
@@ -86,6 +93,7 @@ func (r *Repository) export(ctx context.Context, w io.Writer, ids []string) erro
 
 type exporter struct {
 	r               *Repository
+	o               ExportOptions
 	w               io.Writer
 	sum             hash.Hash
 	sent            map[chunk.ID]bool
@@ -137,6 +145,9 @@ func (e *exporter) record(ctx context.Context, id string) error {
 	})
 	if err != nil {
 		return err
+	}
+	if parent, ok := e.o.Parents[id]; ok {
+		rec.Info.Parent = parent
 	}
 	b, err := rec.encode()
 	if err != nil {

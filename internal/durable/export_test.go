@@ -27,7 +27,7 @@ func exported(t testing.TB) (w *world, states map[string]state, infos []durable.
 		states[c.ID] = w.still()
 	}
 	var b bytes.Buffer
-	must(t, r.Export(t.Context(), &b))
+	must(t, r.Export(t.Context(), &b, durable.ExportOptions{}))
 	return w, states, infos, b.Bytes()
 }
 
@@ -65,7 +65,7 @@ func TestExportAndImport(t *testing.T) {
 	check(t, r, got[1].ID, states[infos[1].ID])
 	// One alone, without its parent.
 	var one bytes.Buffer
-	must(t, r.Export(t.Context(), &one, infos[1].ID))
+	must(t, r.Export(t.Context(), &one, durable.ExportOptions{}, infos[1].ID))
 	if one.Len() >= len(stream) {
 		t.Errorf("one of three has %d bytes of %d", one.Len(), len(stream))
 	}
@@ -73,12 +73,20 @@ func TestExportAndImport(t *testing.T) {
 	_, err = alone.Import(t.Context(), &one, durable.ImportOptions{})
 	must(t, err)
 	check(t, alone, infos[1].ID, states[infos[1].ID])
+	// The last without the one between, below the first.
+	var ends bytes.Buffer
+	must(t, r.Export(t.Context(), &ends, durable.ExportOptions{Parents: map[string]string{infos[2].ID: infos[0].ID}}, infos[0].ID, infos[2].ID))
+	got, err = open(t, filepath.Join(t.TempDir(), "ends")).Import(t.Context(), &ends, durable.ImportOptions{})
+	must(t, err)
+	if len(got) != 2 || got[0].Parent != "" || got[1].ID != infos[2].ID || got[1].Parent != infos[0].ID {
+		t.Errorf("without the one between: %+v", got)
+	}
 	// And a writer goes on from what was imported.
 	c := w.step()
 	_, err = r.Write(t.Context(), c)
 	must(t, err)
 	check(t, r, c.ID, w.now)
-	if err := r.Export(t.Context(), &one, "nobody"); !fault.Is(err, fault.NotFound) {
+	if err := r.Export(t.Context(), &one, durable.ExportOptions{}, "nobody"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("%v", err)
 	}
 }

@@ -98,7 +98,7 @@ func writeGoldenFiles(t *testing.T, first, second state, changed []durable.Pages
 	}
 	f, err := os.Create(golden + ".export")
 	must(t, err)
-	must(t, r.Export(t.Context(), f))
+	must(t, r.Export(t.Context(), f, durable.ExportOptions{}))
 	must(t, f.Close())
 	for _, sub := range []string{"condemned", "leases", "tmp"} { // git keeps no empty directories
 		must(t, os.Remove(filepath.Join(golden, sub)))

@@ -130,7 +130,7 @@ func (e *Engine) Export(ctx context.Context, r control.ExportRequest, files []*o
 	if err != nil {
 		return err
 	}
-	return w.Export(ctx, files[0], r.Checkpoints...)
+	return w.Export(ctx, files[0], worker.ExportRequest{IDs: r.Checkpoints, Parents: r.Parents})
 }
 
 // UseWorker makes a worker the one that makes checkpoints durable. Its

@@ -160,12 +160,12 @@ func (w *Worker) verify(ctx context.Context, req control.RecordsRequest, _ []*os
 	return r, nil, err
 }
 
-func (w *Worker) export(ctx context.Context, req control.RecordsRequest, files []*os.File) (none wire.None, _ []*os.File, err error) {
+func (w *Worker) export(ctx context.Context, req control.ExportRequest, files []*os.File) (none wire.None, _ []*os.File, err error) {
 	to, err := one(files)
 	if err != nil {
 		return none, nil, err
 	}
-	return none, nil, w.repo.Export(ctx, to, req.IDs...)
+	return none, nil, w.repo.Export(ctx, to, durable.ExportOptions{Parents: req.Parents}, req.IDs...)
 }
 
 func (w *Worker) importAll(ctx context.Context, req control.ImportRequest, files []*os.File) (r control.ListReply, _ []*os.File, err error) {

@@ -221,9 +221,9 @@ func (s *Sandboxes) Export(ctx context.Context, source string, to *os.File) erro
 	} else if !fault.Is(err, fault.NotFound) {
 		return fmt.Errorf("export: %w", err)
 	}
-	client, ids, _, err := s.durableOf(ctx, sandbox, ref)
+	client, ids, parents, err := s.durableOf(ctx, sandbox, ref)
 	if err == nil {
-		err = client.Export(ctx, control.ExportRequest{Checkpoints: ids}, to)
+		err = client.Export(ctx, control.ExportRequest{Checkpoints: ids, Parents: parents}, to)
 	}
 	if err != nil {
 		return fmt.Errorf("export %q: %w", source, err)
@@ -232,9 +232,8 @@ func (s *Sandboxes) Export(ctx context.Context, source string, to *os.File) erro
 }
 
 // durableOf finds durable checkpoints, one or all of a sandbox if ref is empty,
-// and reaches their supervisor.
-func (s *Sandboxes) durableOf(ctx context.Context, sandbox, ref string) (*control.Client, []string, *sandbox, error) {
-	var ids []string
+// and reaches their supervisor. The parents of all, by id, are the nearest that are durable.
+func (s *Sandboxes) durableOf(ctx context.Context, sandbox, ref string) (_ *control.Client, ids []string, parents map[string]string, _ error) {
 	if ref != "" {
 		c, err := s.resolve(ctx, sandbox, ref)
 		if err != nil {
@@ -256,8 +255,9 @@ func (s *Sandboxes) durableOf(ctx context.Context, sandbox, ref string) (*contro
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	durable := map[string]bool{}
+	durable, above := map[string]bool{}, map[string]string{}
 	for _, c := range t.Checkpoints {
+		above[c.ID] = c.Parent
 		if c.Durable != control.DurableYes {
 			continue
 		}
@@ -265,6 +265,10 @@ func (s *Sandboxes) durableOf(ctx context.Context, sandbox, ref string) (*contro
 		if ref == "" {
 			ids = append(ids, c.ID)
 		}
+	}
+	parents = map[string]string{}
+	for id := range durable {
+		parents[id] = control.Nearest(above[id], above, func(id string) bool { return durable[id] })
 	}
 	if len(ids) == 0 {
 		return nil, nil, nil, fault.New(fault.Conflict, "sandbox %q has no durable checkpoint", display(b.record())).
@@ -274,7 +278,7 @@ func (s *Sandboxes) durableOf(ctx context.Context, sandbox, ref string) (*contro
 		return nil, nil, nil, fault.New(fault.Conflict, "checkpoint %q is not durable", ref).
 			WithHint("sandtree checkpoint wait %s --durable makes it so", ids[0])
 	}
-	return client, ids, b, nil
+	return client, ids, parents, nil
 }
 
 // Import makes a sandbox, which stands still, of what Export wrote. The file stays

@@ -269,9 +269,11 @@ type Problem struct {
 	What       string `json:"what"`
 }
 
-// ExportRequest names durable checkpoints that are written to one file.
+// ExportRequest names durable checkpoints that are written to one file. Parents are those
+// that they have among them, by id.
 type ExportRequest struct {
-	Checkpoints []string `json:"checkpoints"`
+	Checkpoints []string          `json:"checkpoints"`
+	Parents     map[string]string `json:"parents,omitempty"`
 }
 
 // ImportRequest makes a sandbox, without a body, from an exported file. Its

@@ -79,8 +79,8 @@ func (c *Client) Verify(ctx context.Context, ids ...string) ([]durable.Problem, 
 }
 
 // Export writes records to a file, with all that they need.
-func (c *Client) Export(ctx context.Context, to *os.File, ids ...string) error {
-	_, err := call[wire.None](ctx, c, VerbExport, RecordsRequest{ids}, to)
+func (c *Client) Export(ctx context.Context, to *os.File, req ExportRequest) error {
+	_, err := call[wire.None](ctx, c, VerbExport, req, to)
 	return err
 }
 

@@ -27,7 +27,7 @@ const (
 	VerbUnpack = "unpack" // RecordRequest, with a directory → nothing
 	VerbRemove = "remove" // RecordRequest → nothing; the space comes back later
 	VerbVerify = "verify" // RecordsRequest → VerifyReply
-	VerbExport = "export" // RecordsRequest, with a file that is written → nothing
+	VerbExport = "export" // ExportRequest, with a file that is written → nothing
 	VerbImport = "import" // ImportRequest, with a file that is read → ListReply
 )
 
@@ -156,6 +156,13 @@ type Run struct {
 // RecordRequest names a record.
 type RecordRequest struct {
 	ID string `json:"id"`
+}
+
+// ExportRequest names records that are exported; none means all. Parents are as in
+// durable.ExportOptions.
+type ExportRequest struct {
+	IDs     []string          `json:"ids"`
+	Parents map[string]string `json:"parents,omitempty"`
 }
 
 // RecordsRequest names records; none means all.
