@@ -6,19 +6,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/linux/feature/featuretest"
 	"github.com/sandtree/sandtree/internal/linux/pagemap"
 	"github.com/sandtree/sandtree/internal/linux/uffd"
 )
 
 // The kernel answers for all mappings of a range, and passes over what none is in.
 func TestRegisteredOverHoles(t *testing.T) {
+	featuretest.Need(t, "write tracking")
 	fd, _, e := unix.Syscall(unix.SYS_USERFAULTFD, uffd.Flags, 0, 0)
 	if e != 0 {
-		t.Skip("no userfaultfd: ", e)
+		t.Fatal(e)
 	}
 	defer unix.Close(int(fd))
 	if err := uffd.Enable(int(fd)); err != nil {
-		t.Skip("no asynchronous tracking: ", err)
+		t.Fatal(err)
 	}
 	pages, err := unix.Open("/proc/self/pagemap", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
