@@ -158,6 +158,24 @@ for p in ('/root/a', '/root/g', '/dev/shm/d', '/dev/shm/i'):
 `,
 		},
 		{
+			name: "neighbours of one file that is deleted or replaced, which tracking joins to one mapping",
+			setup: `
+def neighbours(path):
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600); os.write(fd, b''.join(b'%07d\n' % i for i in range(2048)))
+    at = libc.mmap(None, 16384, 3, 2, fd, 0); libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    call(libc.munmap, at + 8192, 8192); same(libc.mmap(at + 8192, 8192, 3, 0x100002, fd, 8192), at + 8192) # MAP_FIXED_NOREPLACE
+    os.close(fd); return at
+ms = [neighbours('/root/a'), neighbours('/root/b'), neighbours('/root/c')]
+os.unlink('/root/b'); open('/root/new', 'w').write('replaced'); os.rename('/root/new', '/root/c')
+for m in ms: ctypes.memmove(m + 4096, b'mine', 4); ctypes.memmove(m + 12288, b'mine', 4)
+def peek():
+    for m in ms: same([ctypes.string_at(m + 4096 * i, 4) for i in range(4)], [b'0000', b'mine', b'0001', b'mine'])
+`,
+			peek:  `peek()`,
+			check: `peek(); same(ctypes.string_at(ms[1] + 8200, 8), b'0001025\n'); same(open('/root/c').read(), 'replaced')`,
+			spoil: `[ctypes.memset(m, 0, 16384) for m in ms]; os.unlink('/root/a')`,
+		},
+		{
 			name: "a library written in the sandbox",
 			setup: `
 import shutil, sysconfig, glob

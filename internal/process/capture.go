@@ -328,8 +328,7 @@ func (l *Live) keepBackings(c *Capture, p *liveProcess, d *memory.Delta) error {
 		if v.Kind != image.FileBacked || v.Shared || !isNew || !v.Deleted && !foreign {
 			continue
 		}
-		path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.via, v.Start, v.End)
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := p.openMapped(v)
 		if err != nil {
 			return fmt.Errorf("open mapped file %s of %s: %w", v.Path, describe(p), err)
 		}

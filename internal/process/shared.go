@@ -124,10 +124,9 @@ func (s *sharing) copy(o sharedObject, files []*image.File, whole bool) error {
 	failed := func(err error) error {
 		return fmt.Errorf("copy shared memory at %#x of %s: %w", v.Start, describe(p), err)
 	}
-	path := fmt.Sprintf("/proc/%d/map_files/%x-%x", p.via, v.Start, v.End)
-	from, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	from, err := p.openMapped(v)
 	if err != nil {
-		return failed(fmt.Errorf("open %s: %w", path, err))
+		return failed(err)
 	}
 	defer unix.Close(from)
 	var st unix.Stat_t

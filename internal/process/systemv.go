@@ -108,7 +108,7 @@ func (l *Live) segmentContent(s *sysv.Segment) (*image.Blob, error) {
 	for _, p := range l.order {
 		for i := range p.memory.VMAs() {
 			if v := &p.memory.VMAs()[i]; from < 0 && isSegment(v) && v.Ino == uint64(s.ID) {
-				fd, err := unix.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", p.via, v.Start, v.End), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+				fd, err := p.openMapped(v)
 				if err != nil {
 					return nil, fmt.Errorf("open shared memory at %#x of %s: %w", v.Start, describe(p), err)
 				}

@@ -156,11 +156,7 @@ func (z *Zygote) raw() ([]image.VMA, error) {
 
 // actual are the zygote's mappings as the kernel has them, which joins neighbours.
 func (z *Zygote) actual() ([]image.VMA, error) {
-	text, err := readFile(z.server.PID(), "maps")
-	if err != nil {
-		return nil, err
-	}
-	return ParseMaps(text)
+	return ReadMaps(z.server.PID())
 }
 
 func (z *Zygote) mapFile(v *image.VMA) string {

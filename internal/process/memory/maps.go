@@ -35,6 +35,15 @@ func ParseMaps(text []byte) ([]image.VMA, error) {
 	return out, nil
 }
 
+// ReadMaps reads the mappings of a process, by its number here, as the kernel has them now.
+func ReadMaps(host int) ([]image.VMA, error) {
+	text, err := readFile(host, "maps")
+	if err != nil {
+		return nil, err
+	}
+	return ParseMaps(text)
+}
+
 // scanner takes fields from a line.
 type scanner struct {
 	rest []byte
