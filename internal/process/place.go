@@ -50,15 +50,29 @@ func (r *restore) install(n *newProcess) (err error) {
 	return nil
 }
 
-// complete gives it those that need all processes to be there.
-func (r *restore) complete(n *newProcess) error {
+// openLate has it open those files that nobody else can open.
+func (r *restore) openLate(n *newProcess) error {
+	if !r.files.OpensLate(n.image.Descriptors) {
+		return nil
+	}
 	pidfd, err := unix.PidfdOpen(n.tracee.TID, 0)
 	if err != nil {
 		return fmt.Errorf("pidfd: %w", err)
 	}
 	r.pidfds = append(r.pidfds, pidfd) // others may fetch what it opens
-	err = r.files.Complete(func(in descriptor.Installation) error { return r.runInstallation(n, in) }, descriptor.Completion{
+	err = r.files.OpenLate(func(in descriptor.Installation) error { return r.runInstallation(n, in) }, descriptor.Opening{
 		Table: n.image.Descriptors, PIDFD: pidfd, Terminal: n.image.Terminal, Control: n.control, PID: n.image.PID, Other: r.other,
+	})
+	if err != nil {
+		return fmt.Errorf("open files inside: %w", err)
+	}
+	return nil
+}
+
+// complete does what needs the descriptors of all processes to be there.
+func (r *restore) complete(n *newProcess) error {
+	err := r.files.Complete(func(in descriptor.Installation) error { return r.runInstallation(n, in) }, descriptor.Completion{
+		Table: n.image.Descriptors, Control: n.control,
 	})
 	if err != nil {
 		return fmt.Errorf("complete descriptors: %w", err)

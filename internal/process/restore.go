@@ -304,7 +304,10 @@ func (r *restore) fillAll() error {
 
 // completeAll gives all processes the descriptors that need the others.
 func (r *restore) completeAll() error {
-	err := r.each(r.complete)
+	err := r.each(r.openLate)
+	if err == nil {
+		err = r.each(r.complete)
+	}
 	if err == nil {
 		err = r.files.Finish()
 	}

@@ -1,6 +1,7 @@
 package descriptor
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -90,6 +91,47 @@ func TestEpollAndEventfd(t *testing.T) {
 	var count [8]byte
 	if _, err := unix.Read(all[0].fd(50), count[:]); err != nil || count[0] != 1 {
 		t.Errorf("semaphore read %v %v", count, err)
+	}
+}
+
+// An epoll of a process that is completed first watches what only the second has, and
+// has to open itself.
+func TestEpollOfLateFilesOfAnother(t *testing.T) {
+	b := newBody(t)
+	p, kid, kidFD := b.pythonWithChild(t, `
+import os, sys, select, ctypes
+libc = ctypes.CDLL(None)
+os.mkdir("/tmp/watched")
+n = libc.inotify_init1(0o4000); libc.inotify_add_watch(n, b"/tmp/watched", 0x100); os.dup2(n, 70); os.close(n)
+e = select.epoll(); e.register(70, select.EPOLLIN); os.dup2(e.fileno(), 60); e.close()
+if os.fork() == 0:
+    os.close(60)
+    print("ready", os.getpid(), flush=True)
+    while True: select.select([], [], [])
+os.close(70)
+sys.stdin.read()
+`)
+	procs := []Process{p.process(), {HostPID: kid, PID: kid, PIDFD: kidFD, Comm: "kid", Group: kid, Terminal: -1}}
+	var r *Result
+	var err error
+	var c Capturer
+	stopped(t, []int{p.Process.Pid, kid}, func() { r, err = c.Capture(procs, p.env()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeBlobs(t, r)
+	all := b.restoreAll(t, r)
+	expectEvents(t, all[0].fd(60))
+	if err := os.WriteFile(b.path("/tmp/watched/new"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	events := []unix.EpollEvent{{}}
+	if n, err := unix.EpollWait(all[0].fd(60), events, 5000); err != nil || n != 1 || events[0].Fd != 70 {
+		t.Errorf("%d events (%v), %v", n, events, err)
+	}
+	var event [64]byte
+	if n, err := unix.Read(all[1].fd(70), event[:]); err != nil || !strings.HasPrefix(string(event[unix.SizeofInotifyEvent:n]), "new") {
+		t.Errorf("read %q, %v", event[:max(0, n)], err)
 	}
 }
 

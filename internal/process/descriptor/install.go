@@ -15,8 +15,8 @@ import (
 // unix(7)).
 const maxMessage = 253
 
-// Installation is a batch of [Opened.Install] or [Opened.Complete], with what
-// it needs besides.
+// Installation is a batch of [Opened.Install], [Opened.OpenLate] or
+// [Opened.Complete], with what it needs besides.
 type Installation struct {
 	Batch *tracee.Batch
 	// Messages are descriptors to send to the process's control socket before
@@ -52,6 +52,11 @@ func (in *installer) flush() error {
 	err := in.run(in.Installation)
 	in.Batch, in.Messages = tracee.NewBatch(), nil
 	return err
+}
+
+// receive queues the receipt of one descriptor through the control socket.
+func (in *installer) receive(control, fd int, f func(got tracee.Ref)) {
+	in.Messages = append(in.Messages, receive(in.Batch, control, []int{fd}, func(_ int, got tracee.Ref) { f(got) })...)
 }
 
 // Install has a process take its descriptors, except late ones, by batches that
@@ -103,8 +108,8 @@ func (o *Opened) Install(run func(Installation) error, table []image.Descriptor,
 	return up, in.flush()
 }
 
-// spareNumbers is how many numbers above its descriptors [Opened.Complete]
-// uses at a time.
+// spareNumbers is how many numbers above its descriptors [Opened.OpenLate] and
+// [Opened.Complete] use at a time.
 const spareNumbers = 4
 
 func closeOnExecFlag(on bool) int {
@@ -151,12 +156,23 @@ func (o *Opened) fetch(file int) (int, error) {
 	}
 	p, ok := o.made[file]
 	if !ok {
-		return -1, fault.New(fault.Internal, "no process has opened %s yet", o.files[file].Path)
+		return -1, fault.New(fault.Internal, "no process has opened %s yet", titleOf(o.files[file]))
 	}
 	fd, err := unix.PidfdGetfd(p.pidfd, p.number, 0)
 	if err != nil {
-		return -1, fmt.Errorf("fetch %s: %w", o.files[file].Path, err)
+		return -1, fmt.Errorf("fetch %s: %w", titleOf(o.files[file]), err)
 	}
 	o.fd[file] = fd
 	return fd, nil
+}
+
+// titleOf names a file in errors: most kinds have no path.
+func titleOf(f *image.File) string {
+	switch {
+	case f.Path != "":
+		return fmt.Sprintf("the %s %s", f.Kind, f.Path)
+	case f.Kind == image.PIDFD:
+		return fmt.Sprintf("the %s of process %d", f.Kind, f.PID)
+	}
+	return fmt.Sprintf("the %s", f.Kind)
 }

@@ -146,8 +146,8 @@ func (o *Opened) Seal() error {
 	return nil
 }
 
-// Finish does what comes when all batches of [Opened.Complete] have run, whose
-// processes' pidfds must still be open: it adds the watches of inotify
+// Finish does what comes when all batches of [Opened.Complete] have run. The pidfds
+// of [Opened.OpenLate] must still be open: it adds the watches of inotify
 // instances and their unread events.
 func (o *Opened) Finish() error {
 	for i, f := range o.files {

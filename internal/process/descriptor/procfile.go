@@ -40,7 +40,7 @@ func (procFile) late() bool { return true }
 // openByOwner has the process that a file of /proc is of open it, if that is another one than the
 // one that gets it: nobody else may open most of a process that is not dumpable, and none is
 // dumpable yet. It returns -1 if it is no such file.
-func openByOwner(c Completion, f *image.File) (fd int, err error) {
+func openByOwner(c Opening, f *image.File) (fd int, err error) {
 	rest, ok := strings.CutPrefix(f.Path, "/proc/")
 	if !ok {
 		return -1, nil

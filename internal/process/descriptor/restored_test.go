@@ -121,10 +121,20 @@ func (b *body) restoreAll(t testing.TB, r *Result) (all []*restored) {
 		if b.leads != nil {
 			leads = b.leads[i]
 		}
-		err := o.Complete(func(in Installation) error { return v.run(socks[i], in) }, Completion{Table: r.Tables[i], PIDFD: v.pidfd, Terminal: leads, Control: controls[i]})
+		err := o.OpenLate(func(in Installation) error { return v.run(socks[i], in) }, Opening{Table: r.Tables[i], PIDFD: v.pidfd, Terminal: leads, Control: controls[i]})
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	for i, v := range all {
+		if err := o.Complete(func(in Installation) error { return v.run(socks[i], in) }, Completion{Table: r.Tables[i], Control: controls[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range all {
 		batch := tracee.NewBatch()
 		batch.Call(unix.SYS_CLOSE, controls[i])
 		if err := v.run(socks[i], Installation{Batch: batch}); err != nil {

@@ -40,7 +40,7 @@ func (w *completion) watch(d image.Descriptor, f *image.File) error {
 }
 
 func (w *completion) addWatch(epoll int, e image.Watch) error {
-	target, have := w.placedAt(e.File)
+	target, have := w.numbers[e.File]
 	if have {
 		w.addAs(epoll, e, target, nil)
 		return nil
@@ -49,7 +49,7 @@ func (w *completion) addWatch(epoll int, e image.Watch) error {
 	if err != nil {
 		return err
 	}
-	w.receive(fd, func(got tracee.Ref) {
+	w.receive(w.Control, fd, func(got tracee.Ref) {
 		// The number it came under may be the one that is wanted.
 		high := w.Batch.Call(unix.SYS_FCNTL, got, unix.F_DUPFD_CLOEXEC, w.Control+1)
 		w.Batch.Call(unix.SYS_CLOSE, got)
