@@ -94,6 +94,23 @@ except OSError: pass
 `,
 		},
 		{
+			name: "owners of pipes, who may open them again, where nobody has a socket",
+			setup: `
+r, w = os.pipe(); os.write(w, b'data'); rr, ww = os.pipe(); os.fchown(rr, 33, 44)
+def owners(): return [(s.st_uid, s.st_gid) for s in map(os.fstat, (r, rr, 1))]
+was = owners(); same(was[:2], [(0, 0), (33, 44)])
+`,
+			peek: `
+same(owners(), was)
+for path in ('/dev/stdout', '/dev/stderr', '/proc/self/fd/%d' % w): os.close(os.open(path, os.O_WRONLY))
+`,
+			check: `
+def other(): os.setgid(44); os.setuid(33); f = os.open('/proc/self/fd/%d' % ww, os.O_WRONLY); os.write(f, b'by 33'); os._exit(0)
+k = child(other); same(os.waitpid(k, 0), (k, 0)); same(os.read(rr, 9), b'by 33'); same(os.read(r, 9), b'data')
+`,
+			spoil: `os.fchown(rr, 0, 0); os.fchown(r, 33, 44)`,
+		},
+		{
 			name: "limits below what there is",
 			setup: `
 import resource

@@ -13,6 +13,16 @@ import (
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
+// ownPipes gives pipes to those inside who may open them again.
+func (r *restore) ownPipes() error {
+	for _, n := range r.procs {
+		if n.image.State != image.Zombie {
+			return r.files.OwnPipes(n.tracee.TID)
+		}
+	}
+	return nil
+}
+
 // makeSockets has the processes make all sockets.
 func (r *restore) makeSockets() error {
 	var makers []descriptor.Maker

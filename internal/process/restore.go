@@ -147,6 +147,7 @@ func (r *restore) run() error {
 		{nil, "", r.raiseAll},
 		{failGroups, "", r.joinGroups},
 		{failMemory, "memory", r.fillAll},
+		{nil, "", r.ownPipes},
 		{failSockets, "sockets", r.makeSockets},
 		{failInstalled, "", func() error { return r.each(r.install) }},
 		{failCompleted, "install", r.completeAll},

@@ -32,11 +32,6 @@ type Maker struct {
 // descriptors; each needs no other than its control socket, and has at most
 // a few more afterwards.
 func (o *Opened) MakeSockets(makers []Maker) error {
-	if len(makers) > 0 {
-		if err := o.ownPipes(makers[0].Host); err != nil {
-			return err
-		}
-	}
 	if !slices.ContainsFunc(o.files, func(f *image.File) bool { return f.Socket != nil }) || len(makers) == 0 {
 		return nil
 	}

@@ -49,9 +49,9 @@ func (c *Capturer) ownerOfPipe(d *description) error {
 	return nil
 }
 
-// ownPipes gives pipes to their owners. Any process of the sandbox will do, by its
-// number on the host.
-func (o *Opened) ownPipes(host int) error {
+// OwnPipes gives pipes to their owners, without whom nobody inside could open
+// /dev/stdout. Any process of the sandbox will do, by its number on the host.
+func (o *Opened) OwnPipes(host int) error {
 	var m *ids
 	done := map[int]bool{}
 	for i, f := range o.files {

@@ -103,6 +103,9 @@ func (b *body) restoreAll(t testing.TB, r *Result) (all []*restored) {
 		socks = append(socks, sock)
 		all = append(all, v)
 	}
+	if err := o.OwnPipes(makers[0].Host); err != nil {
+		t.Fatal(err)
+	}
 	if err := o.MakeSockets(makers); err != nil {
 		t.Fatal(err)
 	}
