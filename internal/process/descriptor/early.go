@@ -160,6 +160,41 @@ func (c *Capturer) earlyUnix(d *description) error {
 	return nil
 }
 
+// refuseOutside refuses a description with another end that nobody in the sandbox has
+// open. That end may be on its way to somebody, on a connection that was not accepted
+// yet: then this is the reason.
+func (c *Capturer) refuseOutside(d *description, what, hint string) error {
+	for i := range c.descriptions {
+		l := &c.descriptions[i]
+		if l.socket == nil || l.socket.Domain != unix.AF_UNIX || l.socket.State != stateListen {
+			continue
+		}
+		u, err := c.unixOf(l)
+		if err != nil {
+			return err
+		}
+		if len(u.Waiting) == 0 {
+			continue
+		}
+		r, err := c.unaccepted(l)
+		if err != nil {
+			return err
+		}
+		all, err := r.Unix(l.fd, c.env.MaxContent-c.saved)
+		if err != nil {
+			return c.refuseEarly(l, err)
+		}
+		for j := range all {
+			for _, m := range all[j].Unread {
+				if _, err := c.openElsewhere(l, r, m.Files); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return c.refuse(d, what, hint)
+}
+
 // openElsewhere finds the descriptions that came with a message of a connection
 // that was not accepted yet. What is open nowhere else cannot be looked into.
 func (c *Capturer) openElsewhere(d *description, r *acceptqueue.Reader, files []acceptqueue.File) (out []int, err error) {

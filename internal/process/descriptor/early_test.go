@@ -3,6 +3,7 @@ package descriptor
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -298,6 +299,29 @@ print("ready", flush=True); sys.stdin.read()`)
 		p.reads = reads
 		if r, err := p.capture(t); !fault.Is(err, fault.Uncapturable) || !fault.Passes(err) {
 			t.Errorf("%s: %v (captured: %t)", what, err, r != nil)
+		}
+	}
+}
+
+// Neither is somebody outside who has the other end of what is on its way so.
+func TestUnacceptedWithOtherEnds(t *testing.T) {
+	b := newBody(t)
+	reads := openQueue(t)
+	for _, what := range []string{
+		`far = socket.socket(socket.AF_UNIX); far.connect(l.getsockname()); send(far); far.close()`,
+		`near, far = socket.socketpair(); send(far); far.close()`,
+		`r, w = os.pipe(); send(r); os.close(r)`,
+		`m, s = os.openpty(); send(m); os.close(m)`,
+	} {
+		p := b.python(t, `
+import os, socket, sys
+l = socket.socket(socket.AF_UNIX); l.bind("\0ends%d" % os.getpid()); l.listen(); c = socket.socket(socket.AF_UNIX); c.connect(l.getsockname())
+def send(x): socket.send_fds(c, [b"x"], [x if type(x) is int else x.fileno()])
+`+what+`
+print("ready", flush=True); sys.stdin.read()`)
+		p.reads = reads
+		if _, err := p.capture(t); !fault.Passes(err) || !strings.Contains(err.Error(), "on its way that is open nowhere else") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (pipe) examine(c *Capturer, d *description) error {
 		return err
 	}
 	if outside {
-		return c.refuse(d, "a pipe whose other end is outside of the sandbox", "close it")
+		return c.refuseOutside(d, "a pipe whose other end is outside of the sandbox", "close it")
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func (c *Capturer) examineOrphan(t *terminal) error {
 	}
 	d := &c.descriptions[t.slaves[0]]
 	if _, err := unix.IoctlGetTermios(d.fd, unix.TCGETS2); err != unix.EIO {
-		return c.refuse(d, fmt.Sprintf("the terminal %s, whose master is outside of the sandbox,", d.file.Path), "close it")
+		return c.refuseOutside(d, fmt.Sprintf("the terminal %s, whose master is outside of the sandbox,", d.file.Path), "close it")
 	}
 	t.image.MasterGone = true
 	return nil

@@ -128,7 +128,7 @@ func (unixFamily) waiting(c *Capturer, d *description, u *sockdiag.Unix) error {
 		}
 		at := c.socketOf(inode)
 		if at < 0 {
-			return c.refuse(d, "a listening unix socket to which somebody outside of the sandbox connects", "let it accept the connection")
+			return c.refuseOutside(d, "a listening unix socket to which somebody outside of the sandbox connects", "let it accept the connection")
 		}
 		unread, err := unix.IoctlGetInt(c.descriptions[at].fd, unix.SIOCOUTQ)
 		if err != nil {
@@ -169,7 +169,7 @@ func (unixFamily) peer(c *Capturer, d *description, u *sockdiag.Unix) error {
 		s.PeerGone = true
 	default:
 		if s.Peer = c.socketOf(u.Peer); s.Peer < 0 {
-			return c.refuse(d, "a unix socket whose other end is outside of the sandbox", "close it")
+			return c.refuseOutside(d, "a unix socket whose other end is outside of the sandbox", "close it")
 		}
 	}
 	if !stream {

@@ -44,8 +44,11 @@ static bool may_pass(int fd) {
 	return strncmp(link, "/proc", 5) && !strstr(link, "inotify") && !strstr(link, "pidfd") && !strstr(link, "eventpoll");
 }
 
+/* How descriptors may pass on a connection. */
+enum passing { NONE, PASSES, HELD /* what was passed stays open here */ };
+
 /* send_some queues messages, some with descriptors. */
-static void send_some(int fd, bool pass) {
+static void send_some(int fd, enum passing pass) {
 	for (unsigned n = pick(4); n; n--) {
 		size_t k = 1 + pick(3000);
 		fill(data, k);
@@ -56,7 +59,9 @@ static void send_some(int fd, bool pass) {
 			int fds[3], count = 0;
 			for (unsigned i = 1 + pick(3); i; i--) {
 				int f = some_fd();
-				if (f >= 0 && may_pass(f)) fds[count++] = f;
+				if (f < 0 || !may_pass(f)) continue;
+				if (pass == HELD && fcntl(f, F_DUPFD_CLOEXEC, FIRST_OWN_FD) < 0) continue;
+				fds[count++] = f;
 			}
 			if (count) {
 				m.msg_control = &control;
@@ -71,8 +76,8 @@ static void send_some(int fd, bool pass) {
 	}
 }
 
-/* early is what a client does before it is accepted. What it passes stays open here. */
-static void early(int c, bool pass) {
+/* early is what a client does before it is accepted. */
+static void early(int c, enum passing pass) {
 	if (chance(50)) send_some(c, pass);
 	switch (pick(5)) {
 	case 0: shutdown(c, SHUT_WR); break;
@@ -86,7 +91,7 @@ static void pair(void) {
 	int type = ONE_OF(SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET);
 	if (socketpair(AF_UNIX, type | ONE_OF(0, SOCK_NONBLOCK), 0, s)) die("socketpair");
 	options(s[0]), options(s[1]);
-	send_some(s[0], true), send_some(s[1], true);
+	send_some(s[0], PASSES), send_some(s[1], PASSES);
 	if (chance(25)) shutdown(s[0], ONE_OF(SHUT_RD, SHUT_WR, SHUT_RDWR));
 	if (chance(20) && type == SOCK_STREAM) close(s[1]), s[1] = -1;
 	done("pair(%d) ", type);
@@ -125,7 +130,7 @@ static void named(void) {
 				struct sockaddr_un own;
 				bind(c, (void *)&own, unix_name(&own));
 			}
-			if (!connect(c, (void *)&bound, len)) send_some(c, true);
+			if (!connect(c, (void *)&bound, len)) send_some(c, PASSES);
 			place(c);
 		}
 		place(s);
@@ -139,12 +144,12 @@ static void named(void) {
 			close(c);
 			continue;
 		}
-		early(c, true);
+		early(c, HELD);
 	}
 	for (unsigned n = pick(4); n; n--) {
 		int c = accept4(s, NULL, NULL, ONE_OF(0, SOCK_NONBLOCK));
 		if (c < 0) break;
-		send_some(c, true);
+		send_some(c, PASSES);
 		if (chance(20)) shutdown(c, ONE_OF(SHUT_RD, SHUT_WR, SHUT_RDWR));
 		place(c);
 	}
@@ -185,7 +190,7 @@ static void bind_some(int fd, int family) {
 
 /* ended makes a connection that is no more, or half so, of two sockets. */
 static void ended(int c, int t) {
-	send_some(c, false);
+	send_some(c, NONE);
 	switch (pick(3)) {
 	case 0: close(c); break;
 	case 1: close(c), shutdown(t, SHUT_WR); break;
@@ -231,13 +236,13 @@ static void tcp(void) {
 			}
 			if (t >= 0) {
 				options(t), internet_option(t, family, SOCK_STREAM);
-				send_some(c, false), send_some(t, false);
+				send_some(c, NONE), send_some(t, NONE);
 				if (chance(20)) shutdown(t, SHUT_WR);
 				if (chance(20)) shutdown(c, SHUT_WR);
 				place(t);
 			}
 			place(c);
-		} else early(c, false);
+		} else early(c, NONE);
 	}
 	place(s); /* closed, it would reset those that wait: docs/limits.md */
 }
@@ -255,7 +260,7 @@ static void udp(void) {
 		int c = socket(family, SOCK_DGRAM | SOCK_NONBLOCK, 0);
 		internet_option(c, family, SOCK_DGRAM);
 		bind_some(c, family);
-		if (!connect(c, (void *)&a, len)) send_some(c, false);
+		if (!connect(c, (void *)&a, len)) send_some(c, NONE);
 		place(c);
 	}
 	done("udp ");
