@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -41,6 +42,16 @@ func take(ctx context.Context, sb *client.Sandbox) (view.View, error) {
 	}
 	var v view.View
 	return v, json.Unmarshal([]byte(text), &v)
+}
+
+// isSocket reports whether a path leads to a bound unix socket.
+func isSocket(ctx context.Context, sb *client.Sandbox, path string) (bool, error) {
+	_, err := output(ctx, sb, "test", "-S", path)
+	var failed *exitError
+	if errors.As(err, &failed) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // changed lists the files that differ between a checkpoint and a sandbox that

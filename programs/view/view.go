@@ -108,17 +108,19 @@ func (v View) maps(dir string, put func(name, value string)) {
 	if err != nil {
 		return
 	}
+	var all []*mapping
 	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) < 5 {
+		f := header.FindStringSubmatch(strings.TrimRight(line, "\n"))
+		if f == nil || f[1] >= "7fff" && (f[6] == "[vvar]" || f[6] == "[vdso]" || f[6] == "[vvar_vclock]") {
 			continue
 		}
-		path := strings.Join(f[5:], " ")
-		if f[0] >= "7fff" && (path == "[vvar]" || path == "[vdso]" || path == "[vvar_vclock]") {
-			continue
-		}
-		put("map "+f[0], f[1]+" "+f[2]+" "+path)
+		all = append(all, newMapping(f))
 	}
+	joined(all, func(m *mapping) {
+		name := "map " + m.start + "-" + m.end
+		put(name, m.perms+" "+m.offset)
+		put(name+" path", m.path)
+	})
 }
 
 // numbered is a link to an object that has no name but its inode.

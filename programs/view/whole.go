@@ -141,6 +141,11 @@ type mapping struct {
 	said                                  map[string]string
 }
 
+// newMapping is the mapping of a header's parts.
+func newMapping(f []string) *mapping {
+	return &mapping{f[1], f[2], f[3], f[4], f[5], f[6], map[string]string{}}
+}
+
 // joins reports whether the next mapping could be one with this: the kernel has such as one or as two, for reasons that
 // it does not show.
 func (m *mapping) joins(next *mapping) bool {
@@ -158,16 +163,12 @@ func smaps(dir string, put func(name, value string)) {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimRight(line, "\n")
 		if f := header.FindStringSubmatch(line); f != nil {
-			all = append(all, &mapping{f[1], f[2], f[3], f[4], f[5], f[6], map[string]string{}})
+			all = append(all, newMapping(f))
 		} else if key, value, ok := strings.Cut(line, ":"); ok && len(all) > 0 && key != "Size" {
 			all[len(all)-1].said[key] = strings.TrimSpace(value)
 		}
 	}
-	for i, m := range all {
-		if i+1 < len(all) && m.joins(all[i+1]) {
-			all[i+1].start, all[i+1].offset = m.start, m.offset
-			continue
-		}
+	joined(all, func(m *mapping) {
 		name := "map " + m.start + "-" + m.end
 		put(name, m.perms+" "+m.offset)
 		put(name+" path", m.path)
@@ -175,6 +176,17 @@ func smaps(dir string, put func(name, value string)) {
 		for key, value := range m.said {
 			put(name+" "+key, value)
 		}
+	})
+}
+
+// joined calls f with each mapping, those that could be one as one.
+func joined(all []*mapping, f func(m *mapping)) {
+	for i, m := range all {
+		if i+1 < len(all) && m.joins(all[i+1]) {
+			all[i+1].start, all[i+1].offset = m.start, m.offset
+			continue
+		}
+		f(m)
 	}
 }
 
