@@ -250,6 +250,51 @@ libc.sbrk(-(1 << 19))
 `,
 		},
 		{
+			// As sem_open(3) makes its semaphores; multiprocessing opens them by name in workers that are not forked.
+			name: "shared files that were unlinked by the name by which they were mapped",
+			setup: `
+def linked(dir):
+    fd = os.open(dir + '/temp', os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600); os.ftruncate(fd, 8192)
+    m = mmap.mmap(fd, 8192); os.close(fd); m[:5] = b'first'
+    os.link(dir + '/temp', dir + '/final'); os.unlink(dir + '/temp')
+    return m
+def named(path):
+    fd = os.open(path, os.O_RDWR); m = mmap.mmap(fd, 8192); os.close(fd); return m
+dirs = ['/dev/shm', '/root']
+mine = [linked(d) for d in dirs]
+r, w = os.pipe(); r2, w2 = os.pipe()
+def kid():
+    theirs = [named(d + '/final') for d in dirs]
+    while True:
+        c = os.read(r, 1)
+        for m in theirs: m[100:101] = c
+        os.write(w2, bytes(m[200] for m in theirs))
+k = child(kid)
+def exchange(a, b):
+    for m in mine: m[200] = b
+    os.write(w, bytes([a])); same(os.read(r2, 2), bytes([b, b])); same([m[100] for m in mine], [a, a])
+exchange(1, 2)
+import multiprocessing as mp
+ctx = mp.get_context('spawn')
+sem = ctx.Semaphore(3); again = type(sem._semlock)._rebuild(0, sem._semlock.kind, sem._semlock.maxvalue, sem._semlock.name)
+sem.acquire()
+where = lambda d: d + '/final'
+`,
+			peek: `
+same([bytes(m[:5]) for m in mine], [b'first'] * 2); same([m[200] for m in mine], [2, 2])
+same([open(d + '/final', 'rb').read(5) for d in dirs], [b'first'] * 2)
+`,
+			check: `
+same(again._get_value(), 2); again.acquire(); same(sem.get_value(), 1)
+exchange(7, 8); exchange(9, 10)
+for d, m in zip(dirs, mine): os.rename(d + '/final', d + '/moved'); late = named(d + '/moved'); late[300] = 5; same(m[300], 5)
+os.kill(k, 9)
+`,
+			spoil: `
+for m in mine: m[:5] = b'spoil'; m[200] = 77
+`,
+		},
+		{
 			name: "guard pages",
 			setup: `
 libc.madvise.argtypes = libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

@@ -140,6 +140,9 @@ func (l *Live) capture(c *Capture, env descriptor.Env, arena *memory.Arena, file
 	if err := l.refuse(zombies); err != nil {
 		return err
 	}
+	if err := l.findNames(env); err != nil {
+		return err
+	}
 	if err := l.readSystemV(c.Tree); err != nil {
 		return err
 	}

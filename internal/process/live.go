@@ -86,13 +86,15 @@ type liveProcess struct {
 	apart       bool          // shares nothing with another process
 	met         uint64        // the round of the stop that found it
 	memory      *memory.Tracker
-	syscall     uint64 // address of a syscall instruction in its memory; 0: not known
-	numbers     []int  // of its descriptors
-	closeOnExec []bool // of each
+	syscall     uint64      // address of a syscall instruction in its memory; 0: not known
+	behind      []image.VMA // what was mapped where an area is now
+	numbers     []int       // of its descriptors
+	closeOnExec []bool      // of each
 	stat        stat
-	program     *program       // of a program file without a name
-	lineage     int            // that its memory was captured in last; 0: none
-	image       *image.Process // filled by the current capture
+	program     *program          // of a program file without a name
+	lineage     int               // that its memory was captured in last; 0: none
+	renamed     map[uint64]rename // by address, at the last stop; see findNames
+	image       *image.Process    // filled by the current capture
 }
 
 // liveThread is one thread that is followed.

@@ -94,3 +94,23 @@ func (c *Capturer) otherName(d *description, dir string) (found string) {
 	})
 	return found
 }
+
+// NameOf finds a name that an open file has inside, where the one that it had last is gone: programs
+// make a file under a temporary name, and link it to its final one. It is empty
+// if there is none. Named is false if the file has none at all, as far as its link count tells.
+func NameOf(env Env, fd int, last string) (name string, named bool, err error) {
+	c, d := &Capturer{env: env}, &description{fd: fd}
+	if err := unix.Fstat(fd, &d.stat); err != nil {
+		return "", false, err
+	}
+	if d.stat.Nlink == 0 {
+		return "", false, nil
+	}
+	if c.isAt(d, last) {
+		return last, true, nil
+	}
+	if name = c.otherName(d, path.Dir(last)); name == "" {
+		name = c.nameByHandle(d)
+	}
+	return name, true, nil
+}
