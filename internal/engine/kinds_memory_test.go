@@ -295,6 +295,67 @@ for m in mine: m[:5] = b'spoil'; m[200] = 77
 `,
 		},
 		{
+			// As the shadow memory of sanitizers: 16 TiB a process, or all that no program uses, where stubs go, too.
+			name: "vast mappings of many processes",
+			setup: `
+G, P = 1 << 30, 4096
+libc.madvise.argtypes = libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+at = ctypes.string_at
+def vast(where, size, prot):
+    m = libc.mmap(where, size, prot, 0x4022 | (0x100000 if where else 0), -1, 0)
+    if where and m != where: raise Exception('%x is not %x' % (m, where))
+    return m
+nobody = vast(0x200000000000, 0x100000000000, 0); call(libc.madvise, nobody, 0x100000000000, 16)  # DONTDUMP
+low = vast(0x1e0000000000, 0x20000000000, 3)
+class Kid:
+    def __init__(self, i):
+        self.r, w = os.pipe(); r, self.w = os.pipe()
+        def run():
+            m = vast(None, 14 << 40, 3); n = 0
+            def mine(k): return m + k * 601 * G + 5 * P
+            def write(k): ctypes.memmove(mine(k), b'%2d of %2d' % (k, i), 8); ctypes.memmove(low + k * 40 * G, b'%2d in %2d' % (k, i), 8)
+            while True:
+                c = os.read(r, 1)
+                if c == b'w': write(n); n += 1
+                for k in range(23):
+                    same(at(mine(k), 8), b'%2d of %2d' % (k, i) if k < n else bytes(8), 'its own')
+                    same(at(low + k * 40 * G, 8), b'%2d in %2d' % (k, i) if k < n else bytes(8), 'low')
+                same(at(mine(22) + P, 1), bytes(1))
+                os.write(w, b'%3d' % n)
+        self.pid = child(run)
+    def ask(self, c, n): os.write(self.w, c); same(os.read(self.r, 3), b'%3d' % n)
+kids = [Kid(i) for i in range(9)]
+for n in 1, 2:
+    for k in kids: k.ask(b'w', n)
+ctypes.memset(low + 7, 0x61, 2)
+def lines(m, size):
+    out = []
+    for l in open('/proc/self/smaps'):
+        w = l.split()
+        if ':' not in w[0]:
+            a, b = (int(x, 16) for x in w[0].split('-'))
+            hit = a >= m and b <= m + size
+            if hit: out.append((a, b, w[1]))
+        elif hit and w[0] == 'VmFlags:' and 'dd' in w[1:]: out[-1] += ('dd',)
+    return out
+was = lines(nobody, 0x100000000000)
+same(was, [(nobody, nobody + 0x100000000000, '---p', 'dd')], 'nobody\'s')
+`,
+			peek: `
+same(lines(nobody, 0x100000000000), was, 'nobody\'s'); same(at(low + 6, 4), bytes(1) + b'aa' + bytes(1))
+for k in kids: k.ask(b'c', 2)
+`,
+			check: `
+for n in range(3, 12):
+    for k in kids: k.ask(b'w', n)
+call(libc.mprotect, nobody, 3 * P, 3); ctypes.memset(nobody, 0x62, 3 * P); same(at(nobody + 3 * P - 1, 1), b'b')
+`,
+			spoil: `
+for k in kids[1:]: os.write(k.w, b'ww'); os.read(k.r, 6)
+ctypes.memset(low, 0x63, 10000); os.kill(kids[0].pid, 9)
+`,
+		},
+		{
 			name: "guard pages",
 			setup: `
 libc.madvise.argtypes = libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

@@ -78,11 +78,15 @@ func (l *Live) mapArea(p *liveProcess) error {
 		}
 		p.syscall = at
 	}
+	fixed := uint64(unix.MAP_FIXED_NOREPLACE)
+	if p.behind = memory.Behind(p.memory.VMAs()); len(p.behind) > 0 { // it yields, or would have been refused
+		fixed = unix.MAP_FIXED
+	}
 	place := func() error {
 		_, err := lead.Syscall(p.syscall, unix.SYS_MMAP, tracee.StubStart, insideEnd-tracee.StubStart,
-			unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE, ^uint64(0), 0)
+			unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|fixed, ^uint64(0), 0)
 		if errors.Is(err, unix.EACCES) { // memory that is both is denied to it (PR_SET_MDWE)
-			err = l.mapApart(p)
+			err = l.mapApart(p, fixed)
 		}
 		return err
 	}
@@ -98,8 +102,8 @@ func (l *Live) mapArea(p *liveProcess) error {
 
 // mapApart maps the area of a process that may have no memory to both write and
 // execute: the loop's code apart from the rest.
-func (l *Live) mapApart(p *liveProcess) error {
-	const flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_FIXED_NOREPLACE | unix.MAP_NORESERVE
+func (l *Live) mapApart(p *liveProcess, fixed uint64) error {
+	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE | fixed
 	lead := p.threads[0].tracee
 	_, err := lead.Syscall(p.syscall, unix.SYS_MMAP, tracee.StubStart, insideLeader-tracee.StubStart, unix.PROT_READ|unix.PROT_EXEC, flags, ^uint64(0), 0)
 	if err != nil {
@@ -151,6 +155,9 @@ func (l *Live) enter(p *liveProcess) error {
 
 func (l *Live) leave(p *liveProcess) error {
 	if _, err := p.threads[0].tracee.Syscall(p.syscall, unix.SYS_MUNMAP, tracee.StubStart, insideEnd-tracee.StubStart); err != nil {
+		return l.injectError(p, err)
+	}
+	if err := mapBehind(p.threads[0].tracee, p.syscall, p.behind); err != nil {
 		return l.injectError(p, err)
 	}
 	return nil

@@ -44,7 +44,7 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 	}
 	for i := range p.memory.VMAs() {
 		v := &p.memory.VMAs()[i]
-		if v.Start < tracee.StubEnd && v.End > tracee.StubStart {
+		if v.Start < tracee.StubEnd && v.End > tracee.StubStart && !p.yields(v) {
 			return no("maps memory at %#x, which sandtree needs", v.Start)
 		}
 		if reason := refuseMapping(v); reason != "" {

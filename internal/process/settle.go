@@ -35,6 +35,9 @@ func (r *restore) settle(n *newProcess) error {
 	if _, err := n.tracee.Syscall(at, unix.SYS_MUNMAP, tracee.StubStart, tracee.StubEnd-tracee.StubStart); err != nil {
 		return err
 	}
+	if err := mapBehind(n.tracee, at, memory.Behind(p.Memory.VMAs)); err != nil {
+		return err
+	}
 	if p.Dumpable == 1 {
 		if _, err := n.tracee.Syscall(at, unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1); err != nil {
 			return err

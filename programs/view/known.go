@@ -1,6 +1,7 @@
 package view
 
 import (
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -53,7 +54,7 @@ var Known = []KnownField{
 		`fd \d+ (tfd \d+|inotify wd.*|lock.*)`, without(`(ino|sdev|fhandle-bytes|f_handle):\S+|\b[0-9a-f]{2,}:[0-9a-f]+:\d+\b`)),
 	known("fdinfo: flags O_LARGEFILE, O_TMPFILE, O_NOFOLLOW", Rollback, "files without a name are opened as others; what was opened without a path gets O_LARGEFILE; what is open is opened again as what it is, not by its name", `fd \d+ flags`, onlyBits(0o20700000)),
 	known("fd, cwd, exe: names of deleted files", Rollback, "they have another name, marked deleted as before", `fd \d+|cwd|exe`, bothDeleted),
-	known("maps: names of deleted files", Rollback, "as above, or of memory that has their content", `map \S+ path`, bothDeleted),
+	known("maps: names of deleted files", Rollback, "as above, or of memory that has their content; or the other name that the file has", `map \S+ path`, deletedOrLinked),
 	known("maps: files that were written in the sandbox", Rollback, "the file of the checkpoint, /CHECKPOINT/upper/PATH, or memory that has its content", `map \S+ path`, inCheckpoint),
 	known("fdinfo: the process of a lease", Rollback, "it is not told: 0", `fd \d+ lock.*`, without(`^\d+: LEASE .*`)),
 	known("maps: device and inode", Rollback, "those of the layer that has the file", `map \S+ file`, nil),
@@ -117,6 +118,11 @@ func restarted(was, is string) bool {
 
 func bothDeleted(was, is string) bool {
 	return strings.HasSuffix(was, " (deleted)") && strings.HasSuffix(is, " (deleted)")
+}
+
+// deletedOrLinked is for a file that was made under a temporary name, too, which was linked to its final one and unlinked.
+func deletedOrLinked(was, is string) bool {
+	return strings.HasSuffix(was, " (deleted)") && (strings.HasSuffix(is, " (deleted)") || path.Dir(is) == path.Dir(was))
 }
 
 func inCheckpoint(was, is string) bool {

@@ -145,9 +145,9 @@ func (t *Tracker) common(l *Tracker, r Run, out []span) ([]span, error) {
 
 // lendable reports whether a mapping may show pages of another process's
 // window: not a stack, which grows, nor one with advice that a fork of the
-// window would meet.
+// window would meet, nor one that is held in parts.
 func lendable(v *image.VMA) bool {
-	return Tracks(v) && (v.Kind == image.Anonymous || v.Kind == image.FileBacked) &&
+	return Tracks(v) && !vast(v) && (v.Kind == image.Anonymous || v.Kind == image.FileBacked) &&
 		v.Advice&(image.WipeOnFork|image.DontFork|image.Locked|image.Droppable) == 0
 }
 

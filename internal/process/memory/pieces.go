@@ -46,7 +46,7 @@ func (t *Tracker) scanLarge(v *image.VMA, add func(pagemap.Region)) error {
 			}
 		}
 		v.Fresh = true
-		if err := t.own(v, add); err != nil {
+		if err := t.own(span{v.Start, v.End}, add); err != nil {
 			return err
 		}
 		return t.beginLarge(areaOf(v), t.scratch.regions)

@@ -95,6 +95,18 @@ func (z *Zygote) Place(room Room, p *image.Process, held map[int]bool) error {
 		}
 		z.Leave(b, pid)
 	}
+	// The kernel's mappings first: where they are parked the process may have something.
+	at := uint64(vdsoPark)
+	for i := range p.Memory.VMAs {
+		if v := &p.Memory.VMAs[i]; v.Kind == image.VDSO {
+			b, err := room()
+			if err != nil {
+				return err
+			}
+			b.Call(unix.SYS_MREMAP, at, v.Len(), v.Len(), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, v.Start)
+			at += v.Len()
+		}
+	}
 	ms := z.borrowed[p.PID]
 	for i := range z.vmas[p.PID] {
 		v := &z.vmas[p.PID][i]
@@ -113,20 +125,19 @@ func (z *Zygote) Place(room Room, p *image.Process, held map[int]bool) error {
 			b.Call(unix.SYS_MREMAP, at, v.Len(), v.Len(), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, v.Start)
 		}
 	}
-	at := uint64(vdsoPark)
+	if err := z.placeRest(room, p); err != nil {
+		return err
+	}
 	for i := range p.Memory.VMAs {
 		v := &p.Memory.VMAs[i]
+		if v.Shared { // those are not there yet
+			continue
+		}
 		b, err := room()
 		if err != nil {
 			return err
 		}
-		if !v.Shared { // those are not there yet
-			Settle(b, v)
-		}
-		if v.Kind == image.VDSO {
-			b.Call(unix.SYS_MREMAP, at, v.Len(), v.Len(), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, v.Start)
-			at += v.Len()
-		}
+		Settle(b, v)
 	}
 	return nil
 }

@@ -60,9 +60,11 @@ func (t *Tracker) Scan(d *Delta) error {
 		case untracked(v):
 			// What is not there any more is not reported: all of it is gone,
 			// and what is there comes back.
-			add(pagemap.Region{Start: v.Start, End: v.End})
-			if err := t.own(v, add); err != nil {
-				return err
+			for _, s := range beside(v) {
+				add(pagemap.Region{Start: s.start, End: s.end})
+				if err := t.own(s, add); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -162,7 +164,7 @@ func (t *Tracker) begin(v *image.VMA, add func(pagemap.Region)) error {
 			return fmt.Errorf("begin anew to track process %d at %#x-%#x: %w", t.pid, v.Start, v.End, e)
 		}
 	}
-	if err := t.own(v, add); err != nil {
+	if err := t.own(span{v.Start, v.End}, add); err != nil {
 		return err
 	}
 	return t.protect(areaOf(v), t.scratch.regions)
@@ -224,9 +226,8 @@ func (t *Tracker) protectLarge(vmas []image.VMA, regions []pagemap.Region) error
 	return nil
 }
 
-// own reports the pages of a mapping that are the process's own.
-func (t *Tracker) own(v *image.VMA, add func(pagemap.Region)) error {
-	s := span{v.Start, v.End}
+// own reports the pages of a range that are the process's own.
+func (t *Tracker) own(s span, add func(pagemap.Region)) error {
 	for _, q := range []pagemap.Query{askPresent, askSwapped} {
 		if e := t.ask(s, q, add); e != 0 {
 			return t.scanError(s, e)
@@ -260,15 +261,15 @@ func (t *Tracker) Begin(restored []image.VMA) error {
 		return err
 	}
 	t.advice = map[uint64]image.Advice{}
-	for i := range restored {
-		if v := &restored[i]; v.Advice != 0 {
-			t.advice[v.Start] = v.Advice
-		}
-	}
 	t.advised = append(t.advised[:0], t.text[:n]...)
 	now, err := ParseMaps(t.text[:n])
 	if err != nil {
 		return fmt.Errorf("process %d: %w", t.pid, err)
+	}
+	for i := range now { // a vast one may be several now
+		if v := Find(restored, now[i].Start); v != nil && v.Advice != 0 {
+			t.advice[now[i].Start] = v.Advice
+		}
 	}
 	t.origins.learn(now, restored)
 	if err := t.take(now, n); err != nil {

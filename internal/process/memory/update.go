@@ -49,6 +49,10 @@ type protection struct {
 
 func (u *update) run(deltas []*Delta) error {
 	z := u.z
+	deltas = slices.Clone(deltas)
+	for i, d := range deltas {
+		deltas[i] = z.thin(d)
+	}
 	if err := u.settle(deltas); err != nil {
 		return err
 	}
@@ -74,7 +78,6 @@ func (u *update) run(deltas []*Delta) error {
 	}
 	// The process with the most mappings stands in place, if none does yet: one
 	// that borrows nothing, since its window stands where its lender's would go.
-	deltas = slices.Clone(deltas)
 	sort.SliceStable(deltas, func(i, j int) bool {
 		if a, b := deltas[i].borrows(), deltas[j].borrows(); a != b {
 			return b

@@ -82,10 +82,11 @@ type move struct {
 // fit makes room for a process's mappings, and returns what has to move for it.
 //
 // A parked part stands in none of the windows of its own process: what is moved back there first would
-// replace it. One process that maps something near the zygote itself is always parked.
+// replace it. One process that maps something near what is the zygote's own is always parked.
 func (l *layout) fit(pid int, vmas []image.VMA) ([]move, error) {
 	want := needed(vmas)
-	switch near := overlapsNatural(want, tracee.StubStart&^(window-1), tracee.StubEnd); {
+	near := overlapsNatural(want, tracee.StubStart&^(window-1), tracee.StubEnd) || overlapsNatural(want, vdsoPark, vdsoPark+window)
+	switch {
 	case near && l.inPlace == pid:
 		l.inPlace = 0
 	case !near && l.inPlace == 0 && l.extents[pid] == nil:
