@@ -87,6 +87,46 @@ while True:
 `,
 		},
 		{
+			name: "files of /proc that only their owner may open, and of threads",
+			setup: `
+import threading
+stop, tids = threading.Event(), []
+def thread():
+    f = [os.open('/proc/thread-self/' + n, os.O_RDONLY) for n in ('io', 'stat', 'comm')]
+    tids.append((threading.get_native_id(), f)); stop.wait()
+ts = [threading.Thread(target=thread, daemon=True) for _ in range(3)]
+for t in ts: t.start()
+until(lambda: len(tids) == 3, 'threads')
+t0, (_, stat0, _) = tids[0]
+other = os.open('/proc/%d/status' % t0, os.O_RDONLY)
+own = [os.open('/proc/self/' + n, flags) for n, flags in (('io', 0), ('environ', 0), ('mem', os.O_RDWR), ('pagemap', 0), ('task/%d/io' % os.getpid(), 0), ('oom_score_adj', os.O_RDWR), ('comm', os.O_RDWR), ('fd', os.O_DIRECTORY), ('map_files', os.O_DIRECTORY))]
+twice = os.dup(stat0); os.set_inheritable(stat0, True)
+kid = os.fork()
+if not kid:
+    while True: signal.pause()
+`,
+			peek: `
+for tid, (io, stat, comm) in tids:
+    same(int(os.pread(stat, 20, 0).split()[0]), tid); same(os.pread(io, 6, 0), b'rchar:')
+    same(os.readlink('/proc/self/fd/%d' % comm), '/proc/%d/task/%d/comm' % (os.getpid(), tid))
+same(os.pread(own[0], 6, 0) + os.pread(own[4], 6, 0), b'rchar:rchar:'); same(int(os.pread(twice, 20, 0).split()[0]), t0)
+same(os.pread(other, 600, 0).split(b'Pid:')[1].split()[0], str(t0).encode())
+same(os.readlink('/proc/%d/fd/%d' % (kid, stat0)), '/proc/%d/task/%d/stat' % (os.getpid(), t0))
+word = ctypes.c_long(77); same(os.pread(own[2], 8, ctypes.addressof(word)), b'M' + bytes(7))
+`,
+			check: `
+os.pwrite(own[2], b'N', ctypes.addressof(word)); same(word.value, 78)
+os.lseek(stat0, 0, 0); os.read(stat0, 5); same(os.lseek(twice, 0, 1), 5)
+os.write(own[6], b'named'); same(open('/proc/self/comm').read(), 'named\n'); os.write(own[5], b'500'); same(open('/proc/self/oom_score_adj').read(), '500\n')
+same(str(own[7]) in os.listdir(own[7]), True); os.kill(kid, 9); same(os.waitpid(kid, 0), (kid, 9))
+`,
+			spoil: `
+for _, f in tids:
+    for fd in f: os.close(fd)
+os.close(own[1])
+`,
+		},
+		{
 			name: "files of /proc of another process",
 			setup: `
 up, own = os.open('/proc/self/maps', os.O_RDONLY), os.open('/proc/self/fd', os.O_RDONLY | os.O_DIRECTORY); os.lseek(up, 10, 0)

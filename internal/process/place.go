@@ -60,9 +60,21 @@ func (r *restore) install(n *newProcess) (err error) {
 	return nil
 }
 
-// openLate has it open those files that nobody else can open.
-func (r *restore) openLate(n *newProcess) error {
-	if !r.files.OpensLate(n.image.Descriptors) {
+// openLate has it open those files that nobody else can open, but those of threads.
+func (r *restore) openLate(n *newProcess) error { return r.openInside(n, false) }
+
+// openOfThreads has it open files of threads, which are there now, and ends the use of its control socket.
+func (r *restore) openOfThreads(n *newProcess) error {
+	if err := r.openInside(n, true); err != nil {
+		return err
+	}
+	b := tracee.NewBatch()
+	b.Call(unix.SYS_CLOSE, n.control)
+	return n.tracee.Run(b)
+}
+
+func (r *restore) openInside(n *newProcess, threads bool) error {
+	if !r.files.OpensLate(n.image.Descriptors, threads) {
 		return nil
 	}
 	pidfd, err := unix.PidfdOpen(n.tracee.TID, 0)
@@ -71,7 +83,7 @@ func (r *restore) openLate(n *newProcess) error {
 	}
 	r.pidfds = append(r.pidfds, pidfd) // others may fetch what it opens
 	err = r.files.OpenLate(func(in descriptor.Installation) error { return r.runInstallation(n, in) }, descriptor.Opening{
-		Table: n.image.Descriptors, PIDFD: pidfd, Terminal: n.image.Terminal, Control: n.control, PID: n.image.PID, Other: r.other,
+		Table: n.image.Descriptors, PIDFD: pidfd, Terminal: n.image.Terminal, Control: n.control, PID: n.image.PID, Threads: threads, Other: r.other,
 	})
 	if err != nil {
 		return fmt.Errorf("open files inside: %w", err)
@@ -216,6 +228,8 @@ func (r *restore) makeThreads(n *newProcess) error {
 	}
 	c := tracee.NewBatch()
 	c.Call(unix.SYS_CLOSE, there)
-	c.Call(unix.SYS_CLOSE, n.control)
+	if !r.files.OpensLate(p.Descriptors, true) {
+		c.Call(unix.SYS_CLOSE, n.control)
+	}
 	return n.tracee.Run(c)
 }

@@ -154,6 +154,7 @@ func (r *restore) run() error {
 		{failZombies, "", r.zombies},
 		{failStops, "", r.stops},
 		{failThreads, "", func() error { return r.each(r.makeThreads) }},
+		{nil, "", r.openFilesOfThreads},
 		{failSettled, "threads", func() error { return r.each(r.settle) }},
 		{failFollowed, "tracking", func() error { return r.each(r.follow) }},
 		{failLastPID, "", r.setLastPID},
@@ -301,6 +302,16 @@ func (r *restore) fillAll() error {
 		return err
 	}
 	return r.files.Seal()
+}
+
+// openFilesOfThreads gives processes those of their files that are of threads.
+func (r *restore) openFilesOfThreads() error {
+	return r.each(func(n *newProcess) error {
+		if !r.files.OpensLate(n.image.Descriptors, true) {
+			return nil
+		}
+		return r.openOfThreads(n)
+	})
 }
 
 // completeAll gives all processes the descriptors that need the others.

@@ -15,19 +15,26 @@ type Opening struct {
 	Terminal int // index of its controlling terminal, or -1
 	Control  int // the number of its control socket, from [Opened.Install]
 	PID      int // inside
+	// Threads has it open those files that are of threads, once there are all; else all others.
+	Threads bool
 	// Other gives another process of the tree, by its number inside: what runs a batch in
 	// it, and a pidfd, which the caller keeps.
 	Other func(pid int) (run func(b *tracee.Batch) error, pidfd int, ok bool)
 }
 
-// OpensLate tells whether a table has files that a process has to open, see [Opened.OpenLate].
-func (o *Opened) OpensLate(table []image.Descriptor) bool {
+// OpensLate tells whether a table has files that a process has to open, see [Opened.OpenLate];
+// threads says which ones.
+func (o *Opened) OpensLate(table []image.Descriptor, threads bool) bool {
 	for _, d := range table {
-		if kindOf(o.files[d.File].Kind).late() {
+		if o.opensLate(o.files[d.File], threads) {
 			return true
 		}
 	}
 	return false
+}
+
+func (o *Opened) opensLate(f *image.File, threads bool) bool {
+	return kindOf(f.Kind).late() && (f.Kind == image.ProcFile && o.ofThread(f.Path)) == threads
 }
 
 // OpenLate has a process open the files of its table that nobody else can open, or
@@ -39,7 +46,7 @@ func (o *Opened) OpenLate(run func(Installation) error, of Opening) error {
 	w := opening{Opened: o, Opening: of, installer: newInstaller(of.Control+1+spareNumbers, run), placed: map[int]int{}}
 	for _, d := range of.Table {
 		f := o.files[d.File]
-		if !kindOf(f.Kind).late() {
+		if !o.opensLate(f, of.Threads) {
 			continue
 		}
 		if err := w.room(); err != nil {
@@ -97,7 +104,7 @@ func (w *opening) late(d image.Descriptor, f *image.File) error {
 		w.made[d.File] = place{w.PIDFD, d.Number}
 		return nil
 	}
-	got := w.Batch.Call(unix.SYS_OPEN, f.Path, f.Flags&(reopenable|unix.O_NOFOLLOW)|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	got := openHere(w.Batch, f)
 	w.place(got, d)
 	if f.Flags&unix.O_PATH == 0 {
 		if f.Flags&unix.O_ASYNC != 0 {

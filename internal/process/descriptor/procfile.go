@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/confine"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/tracee"
 )
@@ -55,7 +56,7 @@ func openByOwner(c Opening, f *image.File) (fd int, err error) {
 		return -1, nil
 	}
 	b := tracee.NewBatch()
-	got := b.Call(unix.SYS_OPEN, f.Path, f.Flags&(reopenable|unix.O_NOFOLLOW)|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	got := openHere(b, f)
 	if err := run(b); err != nil {
 		return -1, fmt.Errorf("have process %d open its %s: %w", pid, f.Path, err)
 	}
@@ -78,6 +79,42 @@ func openByOwner(c Opening, f *image.File) (fd int, err error) {
 		return fd, fmt.Errorf("open %s: %w", f.Path, err)
 	}
 	return fd, nil
+}
+
+// openHere queues that a process opens a file by its path. Files of a process that is not dumpable belong to
+// the host's root, so nobody inside may open those that not everybody may (io, mem, environ): it
+// is dumpable for that one call. Nobody is there who could make use of it: none of the tree runs yet.
+func openHere(b *tracee.Batch, f *image.File) tracee.Ref {
+	flags := f.Flags&(reopenable|unix.O_NOFOLLOW) | unix.O_NOCTTY | unix.O_CLOEXEC
+	if f.Kind != image.ProcFile {
+		return b.Call(unix.SYS_OPEN, f.Path, flags, 0)
+	}
+	confine.Dumpable(b)
+	got := b.Call(unix.SYS_OPEN, f.Path, flags, 0)
+	confine.Undumpable(b)
+	return got
+}
+
+// ofThread reports whether a path is one of a file of /proc that is there when a thread is, other than the first of a process.
+func (o *Opened) ofThread(path string) bool {
+	rest, ok := strings.CutPrefix(path, "/proc/")
+	if !ok {
+		return false
+	}
+	number, rest, _ := strings.Cut(rest, "/")
+	pid, err := strconv.Atoi(number)
+	if err != nil {
+		return false
+	}
+	if !o.exists(pid) { // a thread's number leads there, too
+		return true
+	}
+	thread, ok := strings.CutPrefix(rest, "task/")
+	if !ok {
+		return false
+	}
+	number, _, _ = strings.Cut(thread, "/")
+	return number != strconv.Itoa(pid)
 }
 
 func (procFile) open(*Opened, *image.File) (int, error) { return -1, errLate }
