@@ -77,14 +77,27 @@ func (l *Live) CopyAhead(arena *memory.Arena, soon bool) error {
 			copied, left = copied+n, left+more
 		}
 	}
-	if copied == 0 {
+	var warm uint64
+	if copied > 0 {
+		warm = warmAhead + left + left/4
+	}
+	if !soon {
+		whole, err := l.unseen()
+		if err != nil {
+			return err
+		}
+		if whole > 0 {
+			warm += whole + whole/8
+		}
+	}
+	if warm == 0 {
 		return nil
 	}
-	return arena.Warm(warmAhead + int(min(left+left/4, mostAhead)))
+	return arena.Warm(int(min(warm, mostAhead))) //nolint:gosec // bounded
 }
 
 // warmAhead is how much memory is made ready in any case for what is left to a stop, in
-// bytes, and mostAhead how much more at most.
+// bytes, and mostAhead how much at most.
 const (
 	warmAhead = 8 << 20
 	mostAhead = 512 << 20
