@@ -63,13 +63,13 @@ lint:
 
 # Everything that is generated: the wire protocol's code, the stubs' machine code.
 generate:
-	scripts/install-deps protobuf-compiler binutils
+	scripts/install-deps protobuf-compiler libprotobuf-dev binutils
 	sh proto/generate.sh
 	go generate ./...
 
 # Fails where a committed file is not what `make generate` makes.
 check-generated:
-	scripts/install-deps protobuf-compiler binutils git
+	scripts/install-deps protobuf-compiler libprotobuf-dev binutils git
 	scripts/check-generated
 
 # The default template, called debian.
