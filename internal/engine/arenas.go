@@ -21,7 +21,7 @@ type arenas struct {
 const (
 	warmArenas = 2
 	hotArenas  = mostDeferred + 2
-	coolAfter  = 2 * time.Second
+	coolAfter  = 20 * time.Second
 )
 
 // take returns one of which so many bytes are warm.

@@ -23,6 +23,7 @@ type Capturer struct {
 	buckets      map[bucket]int // first description of each
 	objects      map[inode]object
 	systems      map[uint64]uint32 // st_dev to type of file system
+	places       map[string]inode  // what is at a path; zero: nothing
 	terminals    []terminal
 	left         []*image.File // sessions' pipes that no process has any more
 	saved        int64         // bytes of content, deleted files' and pipes'
@@ -100,10 +101,12 @@ func (c *Capturer) reset(in []Process, env Env) {
 	c.tables = make([][]image.Descriptor, len(in))
 	if c.buckets == nil {
 		c.buckets, c.objects, c.systems = map[bucket]int{}, map[inode]object{}, map[uint64]uint32{}
+		c.places = map[string]inode{}
 	}
 	clear(c.buckets)
 	clear(c.objects)
 	clear(c.systems)
+	clear(c.places)
 	c.unix, c.names, c.ids = nil, nil, nil
 	c.tcp, c.queued, c.ends, c.early, c.sockets, c.addresses = nil, nil, nil, nil, nil, nil
 }

@@ -73,7 +73,7 @@ func (c *Capturer) info(d *description) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := c.slurp(dirs.info, strconv.Itoa(d.fd))
+	b, err := c.infoIn(dirs.info, d.fd)
 	if err != nil {
 		return nil, fmt.Errorf("fdinfo of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
 	}
@@ -93,8 +93,15 @@ var self = sync.OnceValues(func() (dirs struct{ fd, info int }, err error) {
 	return dirs, err
 })
 
-// slurp reads a whole file of /proc into the capturer's buffer.
-func (c *Capturer) slurp(dir int, name string) ([]byte, error) {
+// infoIn reads the information on a descriptor from an open directory fdinfo. It is one
+// record, so a read that leaves room was the last (seq_file in the kernel's
+// Documentation/filesystems).
+func (c *Capturer) infoIn(dir, number int) ([]byte, error) {
+	return c.slurp(dir, strconv.Itoa(number), true)
+}
+
+// slurp reads a whole file of /proc, of one record or of many, into the capturer's buffer.
+func (c *Capturer) slurp(dir int, name string, one bool) ([]byte, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -108,14 +115,15 @@ func (c *Capturer) slurp(dir int, name string) ([]byte, error) {
 			c.text = append(c.text, make([]byte, n)...)
 		}
 		k, err := unix.Read(fd, c.text[n:])
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
 			return nil, err
-		case k == 0:
+		}
+		n += k
+		if k == 0 || one && n < len(c.text) {
 			return c.text[:n], nil
-		default:
-			n += k
 		}
 	}
 }

@@ -48,11 +48,18 @@ func (c *Capturer) locate(d *description) (name string, deleted bool, err error)
 }
 
 // isAt reports whether the inode of d is at a path. Components of a path that
-// the kernel gave are no symlinks.
+// the kernel gave are no symlinks. Processes of one program have the same files open, so
+// what is at a path is asked once in a capture.
 func (c *Capturer) isAt(d *description, name string) bool {
-	var st unix.Stat_t
-	err := unix.Fstatat(c.env.Root, inRoot(name), &st, unix.AT_SYMLINK_NOFOLLOW)
-	return err == nil && st.Ino == d.stat.Ino && st.Dev == d.stat.Dev
+	there, known := c.places[name]
+	if !known {
+		var st unix.Stat_t
+		if unix.Fstatat(c.env.Root, inRoot(name), &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			there = inode{st.Dev, st.Ino}
+		}
+		c.places[name] = there
+	}
+	return there == inode{d.stat.Dev, d.stat.Ino} // of which none is zero
 }
 
 // nameByHandle asks the file system for another name of the inode, wherever that is.

@@ -15,37 +15,56 @@ import (
 // asks the fdinfo of each: reading /proc/locks makes the kernel wait for a grace
 // period of RCU, 10 ms and more.
 func (c *Capturer) examineLocks() error {
-	type asked struct{ proc, file int }
-	done := map[asked]bool{}
-	owned := map[int]bool{} // descriptions whose own locks are known
+	owned := make([]bool, len(c.descriptions)) // whose own locks are known
 	for p := range c.tables {
-		for i := range c.tables[p] {
-			t := &c.tables[p][i]
-			d := &c.descriptions[t.File]
-			if !c.lockable(d) || done[asked{p, t.File}] {
-				continue
-			}
-			done[asked{p, t.File}] = true
-			text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(c.procs[p].HostPID)+"/fdinfo/"+strconv.Itoa(t.Number))
-			if err != nil {
-				return fmt.Errorf("fdinfo of descriptor %d of process %d: %w", t.Number, c.procs[p].PID, err)
-			}
-			locks, strange := parseLocks(text)
-			if strange != "" {
-				at := *d
-				at.proc, at.num = p, t.Number
-				return c.refuse(&at, fmt.Sprintf("the file %s with a lock (%s)", d.file.Path, strange), "release the lock or end the process")
-			}
-			for _, l := range locks {
-				switch {
-				case l.Kind == image.POSIX: // the process's
-					t.Locks = append(t.Locks, l)
-				case !owned[t.File]:
-					d.file.Locks = append(d.file.Locks, l)
-				}
-			}
-			owned[t.File] = true
+		if err := c.locksOf(p, owned); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// locksOf finds those of one process.
+func (c *Capturer) locksOf(p int, owned []bool) (err error) {
+	info := -1 // its directory fdinfo: going by that spares most of the lookup of each
+	defer func() {
+		if info >= 0 {
+			_ = unix.Close(info)
+		}
+	}()
+	done := map[int]bool{} // descriptions, in this process
+	for i := range c.tables[p] {
+		t := &c.tables[p][i]
+		d := &c.descriptions[t.File]
+		if !c.lockable(d) || done[t.File] {
+			continue
+		}
+		done[t.File] = true
+		if info < 0 {
+			info, err = unix.Open("/proc/"+strconv.Itoa(c.procs[p].HostPID)+"/fdinfo", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		var text []byte
+		if err == nil {
+			text, err = c.infoIn(info, t.Number)
+		}
+		if err != nil {
+			return fmt.Errorf("fdinfo of descriptor %d of process %d: %w", t.Number, c.procs[p].PID, err)
+		}
+		locks, strange := parseLocks(text)
+		if strange != "" {
+			at := *d
+			at.proc, at.num = p, t.Number
+			return c.refuse(&at, fmt.Sprintf("the file %s with a lock (%s)", d.file.Path, strange), "release the lock or end the process")
+		}
+		for _, l := range locks {
+			switch {
+			case l.Kind == image.POSIX: // the process's
+				t.Locks = append(t.Locks, l)
+			case !owned[t.File]:
+				d.file.Locks = append(d.file.Locks, l)
+			}
+		}
+		owned[t.File] = true
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (c *Capturer) insidePID(host int, group bool) int {
 		}
 		return 0
 	}
-	text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(host)+"/status")
+	text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(host)+"/status", true)
 	if err != nil {
 		return 0
 	}

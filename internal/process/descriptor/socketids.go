@@ -65,7 +65,7 @@ func (c *Capturer) idsOf(proc int) (*ids, error) {
 	}
 	var m ids
 	for name, to := range map[string]*idMap{"uid_map": &m.users, "gid_map": &m.groups} {
-		text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(c.procs[proc].HostPID)+"/"+name)
+		text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(c.procs[proc].HostPID)+"/"+name, false)
 		if err == nil {
 			*to, err = parseIDMap(text)
 		}

@@ -92,7 +92,7 @@ func (c *Capturer) look(d *description) (err error) {
 }
 
 func (c *Capturer) closeOnExec(pid, n int) (bool, error) {
-	text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+"/fdinfo/"+strconv.Itoa(n))
+	text, err := c.slurp(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+"/fdinfo/"+strconv.Itoa(n), true)
 	if err != nil {
 		return false, fmt.Errorf("fdinfo of descriptor %d of process %d: %w", n, pid, err)
 	}
