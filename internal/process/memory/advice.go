@@ -11,22 +11,25 @@ import (
 )
 
 // Prepare reads the advice on mappings, which /proc/PID/smaps alone tells, at
-// the price of ten readings of maps. Called before the stop, it spares the time
-// then, if no mapping changes meanwhile. It does nothing if none has changed
-// since it was read, and does not even look if soon says that the last stop was just
+// the price of ten readings of maps, and for a large heap of a hundred. Called before the
+// stop, it spares the time then, if no mapping changes meanwhile. It does nothing if none has
+// changed since it was read, and does not even look if soon says that the last stop was just
 // before, and none had changed then.
+//
+// Programs give their advice right after they map something, which a stop may have come
+// between: so where mappings were new at the last stop, it is read once more.
 func (t *Tracker) Prepare(soon bool) error {
 	if soon && t.steady > 1 {
 		return nil
 	}
 	n, err := t.readMaps()
-	if err != nil || n == 0 || bytes.Equal(t.text[:n], t.advised) {
+	if err != nil || n == 0 || bytes.Equal(t.text[:n], t.advised) && t.steady > 0 {
 		return err
 	}
 	return t.readAdvice(t.text[:n])
 }
 
-// advise gives the mappings that were read now their advice.
+// advise gives the mappings their advice, and finds out which are tracked.
 func (t *Tracker) advise() error {
 	if !bytes.Equal(t.last, t.advised) {
 		if err := t.readAdvice(t.last); err != nil {
@@ -36,6 +39,10 @@ func (t *Tracker) advise() error {
 	for i := range t.vmas {
 		t.vmas[i].Advice = t.advice[t.vmas[i].Start]
 	}
+	t.readvised = false
+	t.tracked = runs(t.vmas)
+	t.groups = groups(t.tracked, t.vmas)
+	t.keepCopies()
 	return nil
 }
 
@@ -48,7 +55,7 @@ func (t *Tracker) readAdvice(text []byte) error {
 	if err != nil {
 		return fmt.Errorf("process %d: %w", t.pid, err)
 	}
-	t.advice, t.advised = advice, append(t.advised[:0], text...)
+	t.advice, t.advised, t.readvised = advice, append(t.advised[:0], text...), true
 	return nil
 }
 

@@ -33,6 +33,7 @@ type Tracker struct {
 	steady     int      // at how many stops the mappings were the same, one after another
 	advised    []byte   // the text of maps that advice belongs to
 	advice     map[uint64]image.Advice
+	readvised  bool // it was read since the mappings were given it
 	scratch    *Scratch
 	origins    *Origins // nil: every file is one of the live incarnation
 }
@@ -137,6 +138,9 @@ func (t *Tracker) Refresh() error {
 	}
 	if bytes.Equal(t.text[:n], t.last) {
 		t.steady++
+		if t.readvised {
+			return t.advise()
+		}
 		return nil
 	}
 	t.steady = 0
@@ -153,13 +157,7 @@ func (t *Tracker) take(vmas []image.VMA, n int) error {
 		t.origins.apply(&vmas[i])
 	}
 	t.vmas, t.last = vmas, append(t.last[:0], t.text[:n]...)
-	if err := t.advise(); err != nil {
-		return err
-	}
-	t.tracked = runs(vmas)
-	t.groups = groups(t.tracked, vmas)
-	t.keepCopies()
-	return nil
+	return t.advise()
 }
 
 // area is a range of tracked mappings of one kind.
