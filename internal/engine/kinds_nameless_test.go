@@ -48,6 +48,23 @@ os.truncate('/srv/far/away/second', 0); os.unlink('/srv/far/away/second')
 `,
 		},
 		{
+			name: "removed directories that somebody was in the middle of reading",
+			setup: `
+def removed(path, reads):
+    os.mkdir(path); d = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    for i in range(5): open('%s/%d' % (path, i), 'w').close()
+    for _ in range(reads): call(libc.syscall, 217, d, ctypes.create_string_buffer(80), 80) # getdents64
+    import shutil; shutil.rmtree(path); return d
+ds = [removed('/root/d%d' % n, n) for n in (0, 1, 9)]
+was = [os.lseek(d, 0, os.SEEK_CUR) for d in ds]
+`,
+			peek: `same([os.lseek(d, 0, os.SEEK_CUR) for d in ds], was); same([os.fstat(d).st_nlink for d in ds], [0] * 3)`,
+			check: `
+for d in ds: same((libc.syscall(217, d, ctypes.create_string_buffer(80), 80), ctypes.get_errno()), (-1, errno.ENOENT))
+`,
+			spoil: `[os.lseek(d, 0, os.SEEK_SET) for d in ds]`,
+		},
+		{
 			name: "programs that were deleted or replaced",
 			setup: `
 import shutil

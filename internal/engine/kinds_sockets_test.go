@@ -186,6 +186,18 @@ same([int(n) - 100 for n in sorted(got, key=int) if 100 <= int(n) < 1000], passe
 			spoil: `os.closerange(100, 1000)`,
 		},
 		{
+			name: "options of TCP connections that were set after they came about",
+			setup: `
+l = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(l.getsockname()); s = l.accept()[0]
+OPTIONS = {3: 1, 4: 77, 5: 33, 6: 7, 7: 9, 8: 41, 18: 60000, 25: 70000} # TCP_CORK, _KEEPIDLE, _KEEPINTVL, _KEEPCNT, _SYNCNT, _LINGER2, _USER_TIMEOUT, _NOTSENT_LOWAT
+for x in (c, s):
+    for k, v in OPTIONS.items(): x.setsockopt(socket.IPPROTO_TCP, k, v)
+`,
+			peek:  `same([{k: x.getsockopt(socket.IPPROTO_TCP, k) for k in OPTIONS} for x in (c, s)], [OPTIONS] * 2)`,
+			check: `c.setsockopt(6, 3, 0); c.send(b'x'); same(s.recv(9), b'x')`,
+			spoil: `c.setsockopt(6, 7, 2)`,
+		},
+		{
 			name: "UDP with unread datagrams, netlink, and a thousand connections",
 			setup: `
 import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))

@@ -389,6 +389,34 @@ for p in kids:
 `,
 		},
 		{
+			name: "terminals that nobody else may open, with unread output",
+			setup: `
+import fcntl, termios, pty
+m, s = os.openpty(); lm, ls = os.openpty(); number = os.ttyname(ls)
+os.write(s, b'shown'); os.write(ls, b'locked'); fcntl.ioctl(s, termios.TIOCEXCL)
+def word(fd, request): return struct.unpack('i', fcntl.ioctl(fd, request, bytes(4)))[0]
+fcntl.ioctl(lm, 0x40045431, struct.pack('i', 1)) # TIOCSPTLCK
+r, w = os.pipe(); r2, w2 = os.pipe()
+def leader(): # of such a terminal, which it has open by /dev/tty alone
+    k, n = os.openpty(); os.setsid(); fcntl.ioctl(n, termios.TIOCSCTTY, 0); t = os.open('/dev/tty', os.O_RDWR); os.close(n)
+    fcntl.ioctl(k, 0x40045431, struct.pack('i', 1)); os.write(w2, b'!')
+    while True: os.read(r, 1); os.write(t, b'tty'); os.write(w2, os.read(k, 100))
+kid = child(leader); same(os.read(r2, 1), b'!')
+`,
+			peek: `
+same((word(s, 0x80045440), word(ls, 0x80045440), word(m, 0x80045439), word(lm, 0x80045439)), (1, 0, 0, 1)) # TIOCGEXCL, TIOCGPTLCK
+try: os.open(number, os.O_RDWR | os.O_NOCTTY); raise Exception('it is not locked')
+except OSError as e: same(e.errno, errno.EIO)
+os.write(w, b'?'); same(os.read(r2, 9), b'tty')
+`,
+			check: `
+same((os.read(m, 99), os.read(lm, 99)), (b'shown', b'locked'))
+fcntl.ioctl(lm, 0x40045431, bytes(4)); os.close(os.open(number, os.O_RDWR | os.O_NOCTTY))
+os.write(lm, b'typed\n'); same(os.read(ls, 99), b'typed\n')
+`,
+			spoil: `os.write(s, b'more'); fcntl.ioctl(s, termios.TIOCNXCL); os.kill(kid, 9); os.waitpid(kid, 0)`,
+		},
+		{
 			name: "sessions of children",
 			setup: `
 def leader():

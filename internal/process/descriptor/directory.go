@@ -35,7 +35,14 @@ func (directory) open(o *Opened, f *image.File) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return reopen(at, f.Flags)
+	fd, err := reopen(at, f.Flags)
+	if err == nil && f.Pos != 0 && f.Flags&unix.O_PATH == 0 {
+		if _, err = unix.Seek(fd, f.Pos, unix.SEEK_SET); err != nil {
+			_ = unix.Close(fd)
+			return -1, fmt.Errorf("seek in a directory without a name: %w", err)
+		}
+	}
+	return fd, err
 }
 
 func (o *Opened) recreateDirectory(f *image.File) (fd int, err error) {

@@ -92,7 +92,7 @@ var tcpOptions = []option{
 	{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 4, always},
 	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 4, always},
 	{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4, always},
-	{unix.IPPROTO_TCP, unix.TCP_SYNCNT, 4, fresh},
+	{unix.IPPROTO_TCP, unix.TCP_SYNCNT, 4, always},
 	{unix.IPPROTO_TCP, unix.TCP_LINGER2, 4, always},
 	{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 4, always},
 	{unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, 4, always},

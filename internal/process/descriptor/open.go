@@ -148,8 +148,11 @@ func (o *Opened) Seal() error {
 
 // Finish does what comes when all batches of [Opened.Complete] have run. The pidfds
 // of [Opened.OpenLate] must still be open: it adds the watches of inotify
-// instances and their unread events.
+// instances and their unread events, and locks terminals.
 func (o *Opened) Finish() error {
+	if err := o.lockTerminals(); err != nil {
+		return err
+	}
 	for i, f := range o.files {
 		if f.Kind != image.Inotify {
 			continue

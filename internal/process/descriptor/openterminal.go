@@ -139,14 +139,9 @@ func (t *openTerminal) set() error {
 	if err := hold(t.slave, m); err != nil {
 		return err
 	}
-	for _, f := range []struct {
-		on  bool
-		req uint
-	}{{m.Packet, unix.TIOCPKT}, {m.Locked, unix.TIOCSPTLCK}} {
-		if f.on {
-			if err := unix.IoctlSetPointerInt(t.master, f.req, 1); err != nil {
-				return fmt.Errorf("ioctl %#x: %w", f.req, err)
-			}
+	if m.Packet {
+		if err := unix.IoctlSetPointerInt(t.master, unix.TIOCPKT, 1); err != nil {
+			return fmt.Errorf("TIOCPKT: %w", err)
 		}
 	}
 	return nil
@@ -169,14 +164,27 @@ func (t *openTerminal) openSlave() (err error) {
 // were opened.
 func (o *Opened) finishTerminals() error {
 	for _, t := range o.terminals {
-		if t.image.Exclusive {
+		if t.image.MasterGone {
+			_ = unix.Close(t.master)
+			t.master = -1
+		}
+	}
+	return nil
+}
+
+// lockTerminals has nobody open the terminals any more that were so, after processes
+// have opened /dev/tty.
+func (o *Opened) lockTerminals() error {
+	for _, t := range o.terminals {
+		if t.image.Exclusive && t.slave >= 0 {
 			if err := unix.IoctlSetInt(t.slave, unix.TIOCEXCL, 0); err != nil {
 				return fmt.Errorf("restore terminal /dev/pts/%d: TIOCEXCL: %w", t.image.Number, err)
 			}
 		}
-		if t.image.MasterGone {
-			_ = unix.Close(t.master)
-			t.master = -1
+		if t.image.Locked && t.master >= 0 {
+			if err := unix.IoctlSetPointerInt(t.master, unix.TIOCSPTLCK, 1); err != nil {
+				return fmt.Errorf("restore terminal /dev/pts/%d: TIOCSPTLCK: %w", t.image.Number, err)
+			}
 		}
 	}
 	return nil

@@ -63,6 +63,16 @@ func (c *Capturer) openOwn(t *terminal) (err error) {
 	if t.own >= 0 {
 		return nil
 	}
+	if t.image.Locked && t.master >= 0 { // TIOCSPTLCK: nobody can open it, who has it open goes on
+		if err := unix.IoctlSetPointerInt(t.master, unix.TIOCSPTLCK, 0); err != nil {
+			return fmt.Errorf("unlock the slave: %w", err)
+		}
+		defer func() {
+			if e := unix.IoctlSetPointerInt(t.master, unix.TIOCSPTLCK, 1); err == nil && e != nil {
+				err = fmt.Errorf("lock the slave again: %w", e)
+			}
+		}()
+	}
 	for _, i := range t.slaves {
 		t.own, err = unix.Open(procFD(c.descriptions[i].fd), unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 		// /dev/tty does not open again from here.
