@@ -389,6 +389,39 @@ call(libc.mprotect, hidden, 8 * P, 3)
 `,
 		},
 		{
+			name: "sealed and droppable memory",
+			setup: `
+libc.madvise.argtypes = libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+L, P = ctypes.c_long, 4096
+def area(kind): return libc.mmap(None, 4 * P, 3, kind | 0x20, -1, 0)
+fd = os.open('/root/mapped', os.O_RDWR | os.O_CREAT); os.write(fd, b'f' * 4 * P); os.unlink('/root/mapped')
+ms = [area(2), area(1), libc.mmap(None, 4 * P, 3, 2, fd, 0)]; os.close(fd)
+for m in ms: ctypes.memset(m, 0x41, 4 * P)
+sealed = [libc.syscall(L(462), L(m + P), L(2 * P), L(0)) for m in ms] == [0, 0, 0] # mseal, Linux 6.10
+drop = area(8); droppable = drop != (1 << 64) - 1 # Linux 6.11
+if droppable: libc.madvise(drop, 4 * P, 15) # NOHUGEPAGE, if there are huge ones
+def flags(at):
+    hit = False
+    for l in open('/proc/self/smaps'):
+        w = l.split()
+        if '-' in w[0] and ':' not in w[0]: a, b = (int(x, 16) for x in w[0].split('-')); hit = a <= at < b
+        elif hit and w[0] == 'VmFlags:': return {f for f in w[1:] if f in ('wf', 'dd', 'nh', 'dp', 'sl')}
+was = [flags(m + i * P) for m in ms for i in range(4)] + [flags(drop)]
+def denied(at): return libc.mprotect(at, P, 1) == -1 and ctypes.get_errno() == errno.EPERM
+`,
+			peek: `
+same([flags(m + i * P) for m in ms for i in range(4)] + [flags(drop)], was)
+if sealed: same([denied(m + i * P) for m in ms for i in (1, 2)], [True] * 6)
+for m in ms: same(ctypes.string_at(m, 4 * P), b'A' * 4 * P)
+`,
+			check: `
+for m in ms: ctypes.memset(m, 0x42, 4 * P); call(libc.mprotect, m, P, 1); call(libc.mprotect, m + 3 * P, P, 1)
+`,
+			spoil: `
+for m in ms: ctypes.memset(m + P, 0x43, P)
+`,
+		},
+		{
 			name: "memory that may not be written and executed",
 			setup: `
 def denied(prot): return libc.mmap(None, 4096, prot, 0x22, -1, 0) == (1 << 64) - 1 and ctypes.get_errno() == errno.EACCES

@@ -77,6 +77,9 @@ const (
 	// GrowsDown is a mapping that grows like a stack (MAP_GROWSDOWN).
 	GrowsDown
 	Mergeable
+	// Sealed memory (mseal(2), Linux 6.10) cannot be unmapped, moved or protected
+	// otherwise.
+	Sealed
 )
 
 // Len is the mapping's length in bytes.

@@ -65,7 +65,7 @@ var (
 	flags   = map[string]image.Advice{
 		"wf": image.WipeOnFork, "dd": image.DontDump, "dc": image.DontFork, "lo": image.Locked,
 		"hg": image.HugePage, "nh": image.NoHugePage, "dp": image.Droppable,
-		"lf": image.LockedOnFault, "sr": image.Sequential, "rr": image.Random, "sh": image.MayWrite, "gd": image.GrowsDown, "mg": image.Mergeable,
+		"lf": image.LockedOnFault, "sr": image.Sequential, "rr": image.Random, "sh": image.MayWrite, "gd": image.GrowsDown, "mg": image.Mergeable, "sl": image.Sealed,
 	}
 )
 
@@ -128,6 +128,9 @@ func Settle(b *tracee.Batch, v *image.VMA) {
 			// that nobody may access, guard pages, what is behind a file's end.
 			b.Try(unix.SYS_MLOCK, v.Start, v.Len())
 		}
+	}
+	if v.Advice&image.Sealed != 0 { // the last: nothing can change it any more
+		b.Call(unix.SYS_MSEAL, v.Start, v.Len(), 0)
 	}
 }
 

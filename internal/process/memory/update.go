@@ -377,7 +377,7 @@ func (u *update) advise(at, size uint64, old, now image.Advice) error {
 	for _, a := range lasting {
 		what := a.on
 		switch {
-		case (old^now)&a.bit == 0 || now&image.Droppable != 0:
+		case (old^now)&a.bit == 0 || now&image.Droppable != 0 && a.bit&(image.WipeOnFork|image.DontDump) != 0: // which it always is
 			continue
 		case now&a.bit == 0:
 			what = a.off
