@@ -41,7 +41,7 @@ static void schedule(void) {
 		sched_setaffinity(0, sizeof set, &set);
 		break;
 	}
-	case 3: sched_setscheduler(0, ONE_OF(SCHED_BATCH, SCHED_IDLE, SCHED_OTHER), &(struct sched_param){0}); break;
+	case 3: sched_setscheduler(0, ONE_OF(SCHED_BATCH, SCHED_IDLE, SCHED_OTHER) | ONE_OF(0, SCHED_RESET_ON_FORK), &(struct sched_param){0}); break;
 	}
 }
 
@@ -55,7 +55,7 @@ static void put_text(const char *path, int value) {
 }
 
 void attribute_step(void) {
-	int what = pick(17);
+	int what = pick(19);
 	char label[16];
 	done("attribute(%d) ", what);
 	switch (what) {
@@ -75,6 +75,8 @@ void attribute_step(void) {
 	case 13: _mm_setcsr(0x1f80 | pick(4) << 13 | pick(2) << 15); break;
 	case 14: { unsigned short cw = 0x37f | pick(4) << 10; __asm__ volatile("fldcw %0" ::"m"(cw)); break; }
 	case 15: mlockall(MCL_FUTURE | ONE_OF(0, MCL_ONFAULT)); munlockall(); break;
+	case 17: prctl(PR_MCE_KILL, PR_MCE_KILL_SET, ONE_OF(PR_MCE_KILL_EARLY, PR_MCE_KILL_LATE, PR_MCE_KILL_DEFAULT), 0, 0); break;
+	case 18: prctl(PR_SET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, ONE_OF(PR_SPEC_ENABLE, PR_SPEC_DISABLE), 0, 0); break;
 	case 16: {
 		const char *path = file_name("cwd");
 		mkdirat(dir_fd, path, 0755);
@@ -172,6 +174,7 @@ void last_steps(void) {
 		prctl(PR_SET_DUMPABLE, 1);
 		done("capabilities ");
 	}
+	if (chance(5)) prctl(65 /* PR_SET_MDWE */, 1, 0, 0, 0), done("mdwe ");
 	for (unsigned n = chance(20) ? 1 + pick(2) : 0; n; n--) {
 		filter(SECCOMP_FILTER_FLAG_TSYNC);
 	}

@@ -3,8 +3,8 @@
  * it finds of it, as text that is the same as long as the state is.
  *
  * main.c has the conversation with the test, tree.c the processes, thread.c the
- * threads. What makes state is in files.c, sockets.c, memory.c, signals.c and
- * attributes.c, queues.c; what tells of it in tell*.c. Nothing allocates after the start,
+ * threads. What makes state is in files.c, names.c, sockets.c, streams.c, memory.c,
+ * signals.c, attributes.c and queues.c; what tells of it in tell*.c. Nothing allocates after the start,
  * so that telling does not change what is told.
  */
 #define _GNU_SOURCE
@@ -64,6 +64,8 @@ void block_signals(void);
 void attribute_step(void);
 void sysv_step(void);
 void queue_step(void);
+void names_step(void);
+void stream_step(void);
 void own_credentials(void); /* of a thread */
 void last_steps(void); /* of a child: what takes rights away */
 

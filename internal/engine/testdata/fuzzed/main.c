@@ -75,7 +75,7 @@ const char *file_name(const char *kind) {
 
 /* What is made, by how often. */
 static void step(void) {
-	switch (pick(21)) {
+	switch (pick(26)) {
 	case 0 ... 6: files_step(); break;
 	case 7 ... 9: socket_step(); break;
 	case 10 ... 14: memory_step(); break;
@@ -83,6 +83,8 @@ static void step(void) {
 	case 17: case 18: attribute_step(); break;
 	case 19: sysv_step(); break;
 	case 20: queue_step(); break;
+	case 21 ... 23: names_step(); break;
+	case 24: case 25: stream_step(); break;
 	}
 }
 

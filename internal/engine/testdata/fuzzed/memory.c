@@ -5,6 +5,12 @@
 #ifndef MADV_COLLAPSE /* the C library's headers may be older */
 #define MADV_COLLAPSE 25
 #endif
+#ifndef MAP_DROPPABLE
+#define MAP_DROPPABLE 0x08
+#endif
+#ifndef SYS_mseal
+#define SYS_mseal 462
+#endif
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102
 #define MADV_GUARD_REMOVE 103
@@ -39,8 +45,8 @@ static int protection(void) { return ONE_OF(PROT_READ | PROT_WRITE, PROT_READ | 
 static void anonymous(void) {
 	size_t pages = 1 + pick(64);
 	if (chance(10)) pages = 512 + pick(1024);
-	int flags = ONE_OF(MAP_PRIVATE, MAP_PRIVATE, MAP_SHARED) | MAP_ANONYMOUS |
-		ONE_OF(0, 0, 0, MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_STACK);
+	int flags = ONE_OF(MAP_PRIVATE, MAP_PRIVATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED, MAP_DROPPABLE) | MAP_ANONYMOUS |
+		ONE_OF(0, 0, 0, MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_STACK, MAP_32BIT);
 	void *hint = chance(30) ? (void *)(0x300000000000 + ((draw() % (1ul << 40)) & ~(PAGE - 1))) : NULL;
 	done("anonymous(%x) ", flags);
 	keep(mmap(hint, pages * PAGE, protection(), flags, -1, 0), pages, flags & MAP_PRIVATE);
@@ -80,7 +86,7 @@ static void change(void) {
 	size_t pages = areas[i].pages, first = pick(pages), n = 1 + pick(pages - first);
 	char *part = at + first * PAGE;
 	int advice = 0;
-	switch (pick(11)) {
+	switch (pick(12)) {
 	case 0: mprotect(part, n * PAGE, protection()); break;
 	case 1:
 		munmap(part, n * PAGE);
@@ -106,6 +112,10 @@ static void change(void) {
 	case 6: chance(50) ? mlock(part, n * PAGE) : mlock2(part, n * PAGE, MLOCK_ONFAULT); break;
 	case 7: munlock(part, n * PAGE); break;
 	case 8: write_pages(part, n); break;
+	case 11:
+		syscall(SYS_mseal, part, n * PAGE, 0);
+		areas[i] = areas[--count];
+		break;
 	case 9: case 10:
 		advice = ONE_OF(MADV_GUARD_INSTALL, MADV_GUARD_INSTALL, MADV_GUARD_REMOVE);
 		if (areas[i].private) madvise(part, n * PAGE, advice); /* in shared ones they are lost: docs/limits.md */

@@ -71,6 +71,11 @@ void tell_process(void) {
 		if (n > 10 && !memcmp(content + n - 10, " (deleted)", 10)) say("%s deleted\n", *f); /* by another name: docs/limits.md */
 		else say("%s %.*s\n", *f, n > 0 ? (int)n : 1, n > 0 ? content : "!");
 	}
+	void *head = NULL;
+	size_t head_size = 0;
+	int *clear = NULL;
+	syscall(SYS_get_robust_list, 0, &head, &head_size), prctl(PR_GET_TID_ADDRESS, &clear);
+	say("robust %p %zu clear %p mdwe %d\n", head, head_size, (void *)clear, prctl(66 /* PR_GET_MDWE */, 0, 0, 0, 0));
 	struct utsname u;
 	uname(&u);
 	say("release %s getcpu %ld\n", u.release, syscall(SYS_getcpu, NULL, NULL, NULL) ? (long)errno : 0);

@@ -24,8 +24,9 @@ static void set_link(int fd) {
 	snprintf(path, sizeof path, "self/fd/%d", fd);
 	ssize_t n = readlinkat(proc_fd, path, link_of, sizeof link_of - 1);
 	link_of[n > 0 ? n : 0] = 0;
-	/* What has no name any more has another one afterwards: docs/limits.md. */
-	if (n > 10 && !strcmp(link_of + n - 10, " (deleted)") && strncmp(link_of, "/memfd:", 7)) strcpy(link_of, "deleted");
+	/* What has no name any more has another one afterwards, or the one that is left: docs/limits.md. */
+	if (strstr(link_of, "/linked-")) strcpy(link_of, "linked");
+	else if (n > 10 && !strcmp(link_of + n - 10, " (deleted)") && strncmp(link_of, "/memfd:", 7)) strcpy(link_of, "deleted");
 	unsigned long ino;
 	if (sscanf(link_of, "pipe:[%lu]", &ino) != 1 && sscanf(link_of, "socket:[%lu]", &ino) != 1) return;
 	char *bracket = strchr(link_of, '[');
@@ -56,6 +57,12 @@ static void fdinfo(int fd) {
 		bool skip = false;
 		for (size_t i = 0; i < sizeof moving / sizeof *moving; i++) skip |= !strncmp(line, moving[i], strlen(moving[i]));
 		if (skip) continue;
+		unsigned status;
+		/* How it was opened shows no more where it is opened otherwise: docs/limits.md. */
+		if (sscanf(line, "flags: %o", &status) == 1) {
+			say(" flags %o,", status & ~(O_TMPFILE | O_DIRECTORY | O_NOFOLLOW));
+			continue;
+		}
 		int tfd;
 		unsigned events, mask;
 		unsigned long long value;
@@ -121,7 +128,8 @@ static void address(const char *what, const struct sockaddr_storage *a, socklen_
 static const int numbers[][2] = {
 	{SOL_SOCKET, SO_TYPE}, {SOL_SOCKET, SO_DOMAIN}, {SOL_SOCKET, SO_PROTOCOL}, {SOL_SOCKET, SO_SNDBUF}, {SOL_SOCKET, SO_RCVBUF}, {SOL_SOCKET, SO_PASSCRED},
 	{SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_REUSEADDR}, {SOL_SOCKET, SO_TIMESTAMP}, {SOL_SOCKET, SO_PRIORITY}, {SOL_SOCKET, SO_RCVLOWAT}, {SOL_SOCKET, SO_OOBINLINE},
-	{SOL_SOCKET, SO_ACCEPTCONN}, {SOL_SOCKET, SO_BROADCAST}, {IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_KEEPIDLE}, {IPPROTO_TCP, TCP_USER_TIMEOUT},
+	{SOL_SOCKET, SO_ACCEPTCONN}, {SOL_SOCKET, SO_BROADCAST}, {IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_CORK}, {IPPROTO_TCP, TCP_KEEPCNT}, {IPPROTO_TCP, TCP_KEEPINTVL}, {IPPROTO_TCP, TCP_SYNCNT},
+	{IPPROTO_TCP, TCP_LINGER2}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT}, {SOL_SOCKET, SO_REUSEPORT}, {IPPROTO_TCP, TCP_KEEPIDLE}, {IPPROTO_TCP, TCP_USER_TIMEOUT},
 	{IPPROTO_IP, IP_TOS}, {IPPROTO_IP, IP_TTL}, {IPPROTO_IPV6, IPV6_RECVPKTINFO}, {IPPROTO_IPV6, IPV6_V6ONLY},
 };
 
@@ -175,6 +183,9 @@ static void terminal_of(int fd) {
 	struct winsize w;
 	if (ioctl(fd, TCGETS, &t)) return;
 	ioctl(fd, TIOCGWINSZ, &w);
+	int exclusive = -1, packet = -1, locked = -1;
+	ioctl(fd, TIOCGEXCL, &exclusive), ioctl(fd, TIOCGPKT, &packet), ioctl(fd, TIOCGPTLCK, &locked);
+	say(" exclusive %d packet %d locked %d", exclusive, packet, locked);
 	say(" modes %x %x %x %x control %lx window %d %d %d %d", t.c_iflag, t.c_oflag, t.c_cflag, t.c_lflag, hash(HASH_EMPTY, t.c_cc, 19), w.ws_row, w.ws_col, w.ws_xpixel, w.ws_ypixel);
 }
 
@@ -193,7 +204,7 @@ static void tell_one(int fd) {
 	struct stat s;
 	if (fd < 3) return; /* the session's */
 	set_link(fd);
-	say("fd %d %s close %d status %o owner %d signal %d seals %d lease %d", fd, link_of, fcntl(fd, F_GETFD), fcntl(fd, F_GETFL), fcntl(fd, F_GETOWN), fcntl(fd, F_GETSIG),
+	say("fd %d %s close %d status %o owner %d signal %d seals %d lease %d", fd, link_of, fcntl(fd, F_GETFD), fcntl(fd, F_GETFL) & ~(O_TMPFILE | O_DIRECTORY | O_NOFOLLOW), fcntl(fd, F_GETOWN), fcntl(fd, F_GETSIG),
 		fcntl(fd, F_GET_SEALS), fcntl(fd, F_GETLEASE));
 	fdinfo(fd);
 	bool proc = !strncmp(link_of, "/proc", 5), queue = is_queue(fd);
@@ -229,7 +240,7 @@ static void received(struct msghdr *m) {
 			char *number = strpbrk(link_of, "[");
 			if (number) *number = 0;
 			if (!strncmp(link_of, "pipe:", 5) || !strncmp(link_of, "socket:", 7)) *strchr(link_of, ':') = 0; /* their numbering is by chance */
-			say(" passed %s %o", link_of, fcntl(fd, F_GETFL));
+			say(" passed %s %o", link_of, fcntl(fd, F_GETFL) & ~(O_TMPFILE | O_DIRECTORY | O_NOFOLLOW));
 			close(fd);
 		}
 	}

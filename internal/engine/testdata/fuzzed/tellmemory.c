@@ -99,7 +99,7 @@ void tell_memory(bool drain) {
 			for (char *f = strtok(line + 8, " "); f; f = strtok(NULL, " "))
 				/* Of the tracking of writes, of the accounting, and that there may be guard
 				 * pages, which stays with what was merged: docs/limits.md. */
-				if (strcmp(f, "sd") && strcmp(f, "uw") && strcmp(f, "ac") && strcmp(f, "nr") && strcmp(f, "gu"))
+				if (strcmp(f, "sd") && strcmp(f, "uw") && strcmp(f, "ac") && strcmp(f, "nr") && strcmp(f, "gu") && (strcmp(f, "me") || strcmp(next.path, "deleted")))
 					strcat(strcat(next.flags, " "), f);
 			add(&next);
 		} else if (sscanf(line, "%lx-%lx %7s %lx %*s %*s %n", &line_of.begin, &line_of.end, line_of.permissions, &line_of.offset, &at) == 4 && at) {
@@ -107,7 +107,7 @@ void tell_memory(bool drain) {
 			/* What was written in the sandbox is mapped from a checkpoint: docs/limits.md. */
 			const char *upper = strstr(line + at, "/upper/");
 			snprintf(next.path, sizeof next.path, "%s", upper ? upper + 6 : line + at);
-			/* What has no name any more has another one afterwards: docs/limits.md. */
+			/* What has no name any more has another one afterwards, and is in memory that may hold programs: docs/limits.md. */
 			if (strstr(next.path, " (deleted)") && strncmp(next.path, "/SYSV", 5)) strcpy(next.path, "deleted");
 			else if (!strncmp(next.path, "/SYSV", 5)) strcpy(next.path, "System V"); /* one that was removed has no key afterwards */
 		}
