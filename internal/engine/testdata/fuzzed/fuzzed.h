@@ -66,6 +66,7 @@ void sysv_step(void);
 void queue_step(void);
 void names_step(void);
 void stream_step(void);
+void controlling_terminal(void); /* of a session that this process leads */
 void own_credentials(void); /* of a thread */
 void last_steps(void); /* of a child: what takes rights away */
 

@@ -18,11 +18,11 @@ static void second_handler(int sig) { (void)sig; handled += 1000; }
 static void third_handler(int sig, siginfo_t *info, void *context) { (void)sig, (void)info, (void)context; handled += 1000000; }
 
 /* Signals that may be anything: not those of faults, SIGTRAP (docs/limits.md), of the program's own
- * threads (SIGUSR2 and the library's 32 and 33), and what cannot be handled. */
+ * threads (SIGUSR2, SIGXCPU and the library's 32 and 33), and what cannot be handled. */
 static int some_signal(void) {
 	for (;;) {
 		int s = 1 + pick(64);
-		if (!strchr((const char[]){SIGKILL, SIGSTOP, SIGTRAP, SIGSEGV, SIGBUS, SIGUSR2, SIGCONT, SIGCHLD, 32, 33, 0}, s)) return s;
+		if (!strchr((const char[]){SIGKILL, SIGSTOP, SIGTRAP, SIGSEGV, SIGBUS, SIGUSR2, SIGXCPU, SIGCONT, SIGCHLD, 32, 33, 0}, s)) return s;
 	}
 }
 

@@ -190,6 +190,21 @@ static void exclusive(void) {
 	place(m), place(s);
 }
 
+void controlling_terminal(void) {
+	int m = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK), zero = 0, n;
+	if (m < 0) return;
+	ioctl(m, TIOCSPTLCK, &zero), ioctl(m, TIOCGPTN, &n);
+	char path[32];
+	snprintf(path, sizeof path, "/dev/pts/%d", n);
+	int s = open(path, O_RDWR | O_NONBLOCK);
+	if (s < 0) die("open a controlling terminal");
+	if (chance(50)) place(open("/dev/tty", O_RDWR | O_NONBLOCK));
+	place(m);
+	if (chance(70)) place(s);
+	else close(s);
+	done("tty ");
+}
+
 void stream_step(void) {
 	static void (*const kinds[])(void) = {spliced, spliced, udp_pair, mapped, mapped, senders, fired, fired, ended, exclusive};
 	kinds[pick(sizeof kinds / sizeof *kinds)]();

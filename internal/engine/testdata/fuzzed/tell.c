@@ -39,6 +39,12 @@ int list(const char *path, int *out, int max) {
 void tell_process(void) {
 	static char content[1 << 13];
 	say("process %s pid %d group %d session %d\n", name, getpid(), getpgid(0), getsid(0));
+	ssize_t got = read_proc("self/stat", content, sizeof content - 1);
+	content[got > 0 ? got : 0] = 0;
+	int terminal = 0, foreground = 0;
+	char *fields = strrchr(content, ')');
+	if (fields) sscanf(fields + 2, "%*c %*d %*d %*d %d %d", &terminal, &foreground);
+	say("terminal %x foreground %d\n", terminal, foreground);
 	for (int i = 0; i < RLIM_NLIMITS; i++) {
 		struct rlimit r;
 		getrlimit(i, &r);

@@ -372,7 +372,7 @@ static void drain_one(int fd) {
 
 void drain_descriptors(void) {
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGTTOU, SIG_IGN);
+	signal(SIGTTOU, SIG_IGN), signal(SIGTTIN, SIG_IGN);
 	int n = all();
 	for (int i = 0; i < n; i++) {
 		set_link(fds[i]);

@@ -71,6 +71,7 @@ static void become(const struct child *c, int down[2], int up[2], int depth) {
 	} else if (session) {
 		setsid();
 		done("setsid ");
+		if (chance(40)) controlling_terminal();
 	} else if (group) {
 		setpgid(0, 0);
 		done("setpgid ");
