@@ -98,10 +98,8 @@ func (r *restore) mapShared(b *tracee.Batch, n *newProcess, v *image.VMA) (int, 
 }
 
 const (
-	prSetMM    = 35 // PR_SET_MM
-	prSetMMMap = 14 // PR_SET_MM_MAP
-	mmMapSize  = 104
-	mmMapExe   = 100 // offset of exe_fd
+	mmMapSize = 104 // of struct prctl_mm_map
+	mmMapExe  = 100 // offset of exe_fd
 )
 
 // queueMM queues struct prctl_mm_map: addresses, auxiliary vector, executable. One
@@ -121,7 +119,7 @@ func queueMM(b *tracee.Batch, p *image.Process, control int) {
 	}
 	at := b.PutWords(w...)
 	b.Store(at+mmMapExe, exe, 4)
-	b.Call(unix.SYS_PRCTL, prSetMM, prSetMMMap, at, mmMapSize, 0)
+	b.Call(unix.SYS_PRCTL, unix.PR_SET_MM, unix.PR_SET_MM_MAP, at, mmMapSize, 0)
 	b.Call(unix.SYS_CLOSE, exe)
 }
 

@@ -2,10 +2,8 @@ package seccomp
 
 import "golang.org/x/sys/unix"
 
-const auditArch = unix.AUDIT_ARCH_X86_64
-
 // AuditArch is what this machine's calls have in [Data].
-const AuditArch = auditArch
+const AuditArch = unix.AUDIT_ARCH_X86_64
 
 // archRules are refusals that only this architecture has.
 //

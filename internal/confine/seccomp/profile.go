@@ -22,7 +22,7 @@ func base(capabilities []string) (Policy, error) {
 		return Policy{}, err
 	}
 	p := Policy{
-		Arch:    auditArch,
+		Arch:    AuditArch,
 		Foreign: Kill,
 		Calls:   map[int]Call{},
 		Default: def,

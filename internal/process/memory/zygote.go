@@ -98,15 +98,14 @@ func (z *Zygote) prepare() error {
 // kernel's mm/memory.c), and that is a captured process's.
 func queueNoStack(b *tracee.Batch) {
 	const (
-		setMM, mmMap = 35, 14 // PR_SET_MM, PR_SET_MM_MAP
-		size         = 104    // of struct prctl_mm_map
-		noChange     = 1<<32 - 1
+		size     = 104 // of struct prctl_mm_map
+		noChange = 1<<32 - 1
 	)
 	const at = uint64(tracee.StubStart)
 	// Code, data, break, stack, arguments, environment; an auxiliary vector that is left alone,
 	// with its size; the executable, too.
 	m := b.PutWords(at, at+pageSize, at, at, at, at, at, at, at, at, at, 0, noChange<<32)
-	b.Call(unix.SYS_PRCTL, setMM, mmMap, m, size, 0)
+	b.Call(unix.SYS_PRCTL, unix.PR_SET_MM, unix.PR_SET_MM_MAP, m, size, 0)
 }
 
 func readFile(pid int, name string) ([]byte, error) {
