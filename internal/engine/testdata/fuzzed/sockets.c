@@ -41,7 +41,7 @@ static bool may_pass(int fd) {
 	snprintf(path, sizeof path, "self/fd/%d", fd);
 	ssize_t n = readlinkat(proc_fd, path, link, sizeof link - 1);
 	link[n > 0 ? n : 0] = 0;
-	return strncmp(link, "/proc", 5) && !strstr(link, "inotify") && !strstr(link, "pidfd") && !strstr(link, "eventpoll");
+	return strncmp(link, "/proc", 5) && strcmp(link, "/dev/tty") && !strstr(link, "inotify") && !strstr(link, "pidfd") && !strstr(link, "eventpoll");
 }
 
 /* How descriptors may pass on a connection. */

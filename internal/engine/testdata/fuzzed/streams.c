@@ -114,9 +114,9 @@ static void mapped(void) {
 	fcntl(c, F_SETFL, O_NONBLOCK);
 	int t = accept4(s, NULL, NULL, SOCK_NONBLOCK);
 	if (t < 0) die("accept");
-	while (chance(50)) tcp_option(chance(50) ? c : t);
-	if (chance(50)) put(c);
+	if (chance(50)) put(c); /* before TCP_CORK, which would hold the end of it back for 200 ms */
 	if (chance(50)) put(t);
+	while (chance(50)) tcp_option(chance(50) ? c : t);
 	if (chance(30)) shutdown(c, SHUT_WR);
 	if (chance(30)) shutdown(t, ONE_OF(SHUT_WR, SHUT_RD));
 	done("mapped ");
