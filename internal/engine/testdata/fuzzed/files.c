@@ -280,6 +280,14 @@ static void terminal(void) {
 	else place(s);
 }
 
+/* near_full is what may have room in a copy where it has none: docs/limits.md, unix sockets. */
+static bool near_full(int fd) {
+	int domain = 0, size = 0;
+	socklen_t len = sizeof domain;
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) || domain != AF_UNIX) return false;
+	return !getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &len) && size < 100000;
+}
+
 static void poll_list(void) {
 	int ep = epoll_create1(ONE_OF(0, EPOLL_CLOEXEC));
 	if (ep < 0) die("epoll_create");
@@ -287,6 +295,7 @@ static void poll_list(void) {
 		int fd = some_fd();
 		if (fd == ep || fd < 0) continue;
 		struct epoll_event e = {.events = ONE_OF(EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLOUT, EPOLLIN | EPOLLRDHUP | EPOLLPRI, EPOLLIN | EPOLLONESHOT, EPOLLIN | EPOLLET)};
+		if (near_full(fd)) e.events &= ~EPOLLOUT;
 		e.data.u64 = draw() << 1 | ((e.events & EPOLLET) != 0); /* its ready events are not told */
 		epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
 	}
