@@ -328,7 +328,7 @@ func (e *Engine) stand(b *box, o *body, c *checkpoint, arena *memory.Arena, step
 		err = failCaptured.Hit()
 	}
 	if err == nil {
-		c.shm, err = readShm(o.root)
+		c.files, err = readMemoryFiles(o.root, c.family.idBase)
 	}
 	if err == nil {
 		c.sessions = b.sessions.running(capture.Tree)

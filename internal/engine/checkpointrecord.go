@@ -35,7 +35,7 @@ type checkpoint struct {
 	tree     *image.Tree           // nil: it is not in memory
 	zygotes  map[int]*sharedZygote // by lineage, once it is made
 	sessions []*session            // that ran, as they were
-	shm      *shm
+	files    *memoryFiles
 	loads    int // how often its files were read from disk
 
 	residence residence // among the evictor's
@@ -106,7 +106,7 @@ func (c *checkpoint) described() control.Checkpoint {
 // discard gives back what a checkpoint that comes to nothing has made so far.
 func (c *checkpoint) discard(capture *process.Capture) {
 	if capture == nil {
-		c.shm.close()
+		c.files.close()
 		return
 	}
 	capture.Close()
@@ -202,8 +202,8 @@ func (c *checkpoint) freeMemory() {
 		}
 	}
 	c.tree.Close()
-	c.shm.close()
-	c.tree, c.zygotes, c.sessions, c.shm = nil, nil, nil, nil
+	c.files.close()
+	c.tree, c.zygotes, c.sessions, c.files = nil, nil, nil, nil
 }
 
 // freeFiles removes the files from the store; use is held.

@@ -59,10 +59,30 @@ func (x *explanation) sandbox(c *checkpoint) {
 		}
 		x.add("System V queue", fmt.Sprintf("%s, %d messages", object(&q.Object), len(q.Messages)), 1, n)
 	}
+	x.queues()
 	for _, t := range x.tree.Terminals {
 		x.add("terminal", fmt.Sprintf("/dev/pts/%d", t.Number), 1, int64(len(t.Input)+len(t.Output)))
 	}
 	x.add("session", "", len(c.sessions), 0)
+}
+
+// queues lists the POSIX message queues that no process has open.
+func (x *explanation) queues() {
+	open := map[int]bool{} // by object
+	for _, p := range x.tree.Processes {
+		for _, d := range p.Descriptors {
+			open[x.tree.Files[d.File].Object] = true
+		}
+	}
+	for _, f := range x.tree.Files {
+		if f.Queue != nil && !open[f.Object] {
+			var n int64
+			for _, m := range f.Queue.Messages {
+				n += int64(len(m.Text))
+			}
+			x.add(string(f.Kind), fmt.Sprintf("%s, %d messages, open nowhere", f.Path, len(f.Queue.Messages)), 1, n)
+		}
+	}
 }
 
 func object(o *image.Object) string {

@@ -194,21 +194,11 @@ func (c *checkpoint) state(keep func(*os.File, error) (*os.File, error)) (s work
 	for _, x := range c.sessions {
 		s.Sessions = append(s.Sessions, worker.Session{Session: x.Session, StdinClosed: x.stdinClosed})
 	}
-	for _, e := range c.shm.entries {
-		f := worker.ShmFile{
-			Path: e.path, Mode: e.stat.Mode, UID: e.stat.Uid, GID: e.stat.Gid, Size: e.stat.Size, Link: e.link, First: e.first,
-			Ino: e.stat.Ino, Accessed: e.stat.Atim, Modified: e.stat.Mtim,
-		}
-		if e.data >= 0 {
-			fd, err := unix.FcntlInt(uintptr(e.data), unix.F_DUPFD_CLOEXEC, 0)
-			if err != nil {
-				return s, fmt.Errorf("duplicate a descriptor: %w", err)
-			}
-			if f.Data, err = keep(os.NewFile(uintptr(fd), "shm"), nil); err != nil {
-				return s, err
-			}
-		}
-		s.Shm = append(s.Shm, f)
+	if s.Shm, err = c.files.shm.record(keep); err != nil {
+		return s, err
+	}
+	if s.Dev, err = c.files.dev.record(keep); err != nil {
+		return s, err
 	}
 	for _, line := range process.Lineages(c.tree) {
 		z := c.zygotes[line.Key]

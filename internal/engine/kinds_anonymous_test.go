@@ -466,6 +466,8 @@ named, same_, gone, waits = queue(b'/named', os.O_RDWR), queue(b'/named', os.O_R
 call(libc.mq_unlink, b'/gone'); other = queue(b'/gone', os.O_RDWR, 3); os.fchown(other, 5, 6)
 for i, (t, p) in enumerate([(b'first', 1), (b'second', 7), (b'', 1), (b'last', 0), (b'second again', 7)]): send(named, t, p)
 send(gone, b'kept', 3); send(other, b'of the other', 3)
+q = queue(b'/nobody', os.O_RDWR, 4); os.fchown(q, 5, 6); send(q, b'low'); send(q, b'for whoever comes', 2); os.close(q)
+by_path = os.open('/dev/mqueue/waits', os.O_RDONLY); shown = os.pread(by_path, 6, 0); os.lseek(by_path, 3, 0)
 got = []
 def waiting(): got.append(receive(waits))
 th = threading.Thread(target=waiting, daemon=True); th.start(); time.sleep(0.05)
@@ -476,17 +478,23 @@ same([os.fstat(q).st_nlink for q in (named, gone, other)], [1, 0, 1]); same(got,
 same([libc.fcntl(q, 3, 0) for q in (named, same_, gone, other)], [2, 0o4000, 2, 2]) # F_GETFL
 st = os.fstat(other); same((st.st_uid, st.st_gid, st.st_mode & 0o777), (5, 6, 0o640))
 same(os.fstat(named).st_ino, os.fstat(same_).st_ino)
+same(sorted(os.listdir('/dev/mqueue')), ['gone', 'named', 'nobody', 'waits'])
+st = os.stat('/dev/mqueue/nobody'); same((st.st_uid, st.st_gid, st.st_mode & 0o777), (5, 6, 0o640))
+same((os.readlink('/proc/self/fd/%d' % by_path)[-6:], os.lseek(by_path, 0, 1), os.pread(by_path, 6, 0)), ('/waits', 3, shown))
 `,
 		check: `
 same([receive(same_) for _ in range(5)], [(b'second', 7), (b'second again', 7), (b'first', 1), (b'', 1), (b'last', 0)])
 try: receive(same_); raise Exception('more')
 except OSError as e: same(e.errno, errno.EAGAIN)
 same((receive(gone), receive(other)), ((b'kept', 3), (b'of the other', 3)))
+q = call(libc.mq_open, b'/nobody', os.O_RDWR, 0, None); same(attr(q), [0, 4, 100, 2])
+same([receive(q), receive(q)], [(b'for whoever comes', 2), (b'low', 0)]); os.close(q); call(libc.mq_unlink, b'/nobody')
 q = queue(b'/named', os.O_RDWR); send(q, b'new'); same(receive(named), (b'new', 0)); os.close(q)
 send(waits, b'at last'); th.join(10); same(got, [(b'at last', 0)])
 `,
 		spoil: `
 try:
+    call(libc.mq_unlink, b'/nobody')
     for _ in range(5): receive(same_)
 except OSError: pass
 `,

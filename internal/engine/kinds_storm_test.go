@@ -396,7 +396,7 @@ def fine():
 					}
 				})
 				fine("after the failure")
-				h.settle(before)
+				before = h.settle(before)
 			})
 		}
 		n := h.checkpoint(box)
@@ -410,16 +410,17 @@ def fine():
 	}
 }
 
-// settle waits until no more is left than before.
-func (h *host) settle(before remains) {
+// settle waits until no more is left than before, and returns what is: what was there before
+// may have been on its way to end.
+func (h *host) settle(before remains) (now remains) {
 	h.t.Helper()
-	var now remains
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if now = h.remains(); now == before {
-			return
+		if now = h.remains(); now.processes <= before.processes && now.mounts <= before.mounts && now.cgroups <= before.cgroups {
+			return now
 		}
 	}
 	h.t.Errorf("%+v are left, before %+v", now, before)
+	return before
 }
 
 // settled waits until what ends in the background has.

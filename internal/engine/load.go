@@ -85,7 +85,10 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 		snapshot = fmt.Sprintf("%s.%d", c.id, c.loads) // an id is never used again
 	}
 	zygotes := map[int]*sharedZygote{}
-	c.shm = shmOf(s.State.Shm)
+	if c.files, err = memoryFilesOf(&s.State); err != nil {
+		s.Tree.Close()
+		return err
+	}
 	defer func() {
 		if err == nil {
 			return
@@ -94,8 +97,8 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 			z.release()
 		}
 		s.Tree.Close()
-		c.shm.close()
-		c.shm = nil
+		c.files.close()
+		c.files = nil
 		if kept {
 			return
 		}
@@ -106,7 +109,7 @@ func (c *checkpoint) loadBy(ctx context.Context, w *worker.Client) (err error) {
 	if s.Tree == nil {
 		return fault.New(fault.Invalid, "it has no processes")
 	}
-	shift(s.Tree, c.shm, s.State.IDBase, c.family.idBase)
+	shift(s.Tree, c.files, s.State.IDBase, c.family.idBase)
 	if err := failLoadRead.Hit(); err != nil {
 		return err
 	}
@@ -252,7 +255,7 @@ func (c *checkpoint) unload() bool {
 
 // shift renumbers owners, which a record has as the host had them that wrote
 // it.
-func shift(t *image.Tree, s *shm, from, to uint32) {
+func shift(t *image.Tree, m *memoryFiles, from, to uint32) {
 	if from == to {
 		return
 	}
@@ -269,29 +272,13 @@ func shift(t *image.Tree, s *shm, from, to uint32) {
 		one(&x.UID)
 		one(&x.GID)
 	}
-	for i := range s.entries {
-		one(&s.entries[i].stat.Uid)
-		one(&s.entries[i].stat.Gid)
+	for _, s := range m.all() {
+		for i := range s.entries {
+			one(&s.entries[i].stat.Uid)
+			one(&s.entries[i].stat.Gid)
+		}
 	}
 }
 
 // idsOfFamily is how many ids a family has.
 const idsOfFamily = 1 << 16
-
-// shmOf is /dev/shm as a record has it. It takes the files over.
-func shmOf(files []worker.ShmFile) *shm {
-	s := &shm{}
-	for _, f := range files {
-		e := shmEntry{path: f.Path, link: f.Link, first: f.First, data: -1}
-		e.stat.Mode, e.stat.Uid, e.stat.Gid, e.stat.Size = f.Mode, f.UID, f.GID, f.Size
-		e.stat.Ino, e.stat.Atim, e.stat.Mtim = f.Ino, f.Accessed, f.Modified
-		if f.Data != nil {
-			if fd, err := unix.FcntlInt(f.Data.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-				e.data = fd
-			}
-			_ = f.Data.Close()
-		}
-		s.entries = append(s.entries, e)
-	}
-	return s
-}

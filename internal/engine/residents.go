@@ -112,12 +112,8 @@ func (c *checkpoint) weigh(pages int64) int64 {
 	for _, s := range c.tree.Shared {
 		n += heldBy(s.FD)
 	}
-	if c.shm != nil {
-		for i := range c.shm.entries {
-			if e := &c.shm.entries[i]; e.data >= 0 {
-				n += heldBy(e.data)
-			}
-		}
+	if c.files != nil {
+		n += c.files.weigh()
 	}
 	for _, f := range c.tree.Files {
 		if n += int64(len(f.Content)); f.Blob != nil {

@@ -75,7 +75,7 @@ func (e *Engine) restore(b *box, c *checkpoint, steps *stages, how *pace) (_ *re
 	if err := failBooted.Hit(); err != nil {
 		return nil, err
 	}
-	if err := c.shm.write(o.root); err != nil {
+	if err := c.files.write(o.root); err != nil {
 		return nil, err
 	}
 	if err := r.processesOf(b, c, spawned, steps, how); err != nil {

@@ -264,6 +264,10 @@ func (l *Live) readDescriptors(c *Capture, env descriptor.Env) error {
 		}
 	}
 	env.Clocks = clocksOf(&l.cfg)
+	var err error
+	if env.Queues, err = l.queues(); err != nil {
+		return err
+	}
 	r, err := l.descriptors.Capture(in, env)
 	if err != nil {
 		return err

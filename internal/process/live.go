@@ -2,7 +2,9 @@ package process
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,7 +60,8 @@ type Live struct {
 	alarm   *alarm
 	pin     pin
 
-	ipc         int // the incarnation's IPC namespace; -1: not opened yet
+	ipc         int                      // the incarnation's IPC namespace; -1: not opened yet
+	queues      func() (*os.File, error) // see [descriptor.OpenQueues]
 	descriptors descriptor.Capturer
 	origins     *memory.Origins
 	undescribed map[sharedKey]bool // shared memory that no descriptor referred to at the last stop
@@ -132,7 +135,8 @@ func NewLive(cfg Config) (*Live, error) {
 	return &Live{
 		undertaker: newUndertaker(),
 		cfg:        cfg, procs: map[int]*liveProcess{}, threads: map[int]*liveThread{},
-		ipc: -1, alarm: a, origins: memory.NewOrigins(), buf: make([]byte, 1<<16),
+		queues: sync.OnceValues(func() (*os.File, error) { return descriptor.OpenQueues(cfg.Root) }),
+		ipc:    -1, alarm: a, origins: memory.NewOrigins(), buf: make([]byte, 1<<16),
 	}, nil
 }
 
@@ -165,6 +169,9 @@ func (l *Live) Close() error {
 	l.descriptors.Close()
 	if l.ipc >= 0 {
 		_ = unix.Close(l.ipc)
+	}
+	if q, err := l.queues(); err == nil {
+		_ = q.Close() // also of none
 	}
 	l.alarm.close()
 	return err

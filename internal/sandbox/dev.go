@@ -21,6 +21,25 @@ var devLinks = []struct{ name, target string }{
 	{"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}, {"core", "/proc/kcore"},
 }
 
+// Device is what /dev has in a new sandbox: a node, with rights for everybody, or a symbolic
+// link. They are the sandbox's root's.
+type Device struct {
+	Name string
+	Rdev uint64 // of a node
+	Link string // what a link holds
+}
+
+// Devices are those of a new sandbox.
+func Devices() (all []Device) {
+	for _, d := range devices {
+		all = append(all, Device{Name: d.name, Rdev: unix.Mkdev(d.major, d.minor)})
+	}
+	for _, l := range devLinks {
+		all = append(all, Device{Name: l.name, Link: l.target})
+	}
+	return all
+}
+
 // devMount makes a detached /dev. It is a tmpfs of the host's, since device
 // nodes of a file system mounted inside do not open, and belongs to the root
 // inside, whose host id is owner.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/sandtree/sandtree/internal/durable"
 	"github.com/sandtree/sandtree/internal/durable/machine"
@@ -72,7 +73,7 @@ func (w *Worker) readRecord(ctx context.Context, id string, s *control.Stored) e
 }
 
 func closeState(s *control.State) {
-	for _, f := range s.Shm {
+	for _, f := range slices.Concat(s.Shm, s.Dev) {
 		if f.Data != nil {
 			_ = f.Data.Close()
 		}

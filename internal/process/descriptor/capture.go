@@ -68,6 +68,9 @@ func (c *Capturer) Capture(in []Process, env Env) (*Result, error) {
 			return nil, err
 		}
 	}
+	if err := c.listQueues(); err != nil {
+		return nil, err
+	}
 	if err := c.gatherSockets(); err != nil {
 		return nil, err
 	}
@@ -220,11 +223,11 @@ func (c *Capturer) owner(d *description) error {
 	}
 	o, err := getOwner(d.fd)
 	if err != nil {
-		return fmt.Errorf("owner of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
+		return fmt.Errorf("owner of %s: %w", c.holder(d), err)
 	}
 	sig, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETSIG, 0)
 	if err != nil {
-		return fmt.Errorf("signal of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
+		return fmt.Errorf("signal of %s: %w", c.holder(d), err)
 	}
 	d.file.OwnerSignal = sig
 	if o.pid == 0 {

@@ -28,7 +28,8 @@ type description struct {
 	// carried: it was found on its way in a socket, which is descriptor num of
 	// proc, and nowhere before.
 	carried bool
-	next    int // next description of the same bucket, or -1
+	left    bool // nobody has it open
+	next    int  // next description of the same bucket, or -1
 }
 
 // sameInode reports whether two descriptions are of one inode.
@@ -43,6 +44,14 @@ func (d *description) access() int { return d.flags & unix.O_ACCMODE }
 func (d *description) readable() bool { return d.access() != unix.O_WRONLY && d.flags&unix.O_PATH == 0 }
 
 func (d *description) writable() bool { return d.access() != unix.O_RDONLY && d.flags&unix.O_PATH == 0 }
+
+// holder says whose a description is.
+func (c *Capturer) holder(d *description) string {
+	if d.left {
+		return "a file that nobody has open"
+	}
+	return fmt.Sprintf("descriptor %d of process %d", d.num, c.procs[d.proc].PID)
+}
 
 // procFD is the name under which this process can open a descriptor of its
 // own again.
@@ -59,7 +68,7 @@ func (c *Capturer) linkOf(d *description) (string, error) {
 		var b [unix.PathMax]byte
 		n, err := unix.Readlinkat(dirs.fd, strconv.Itoa(d.fd), b[:])
 		if err != nil {
-			return "", fmt.Errorf("name of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
+			return "", fmt.Errorf("name of %s: %w", c.holder(d), err)
 		}
 		d.link = string(b[:n])
 	}
@@ -75,7 +84,7 @@ func (c *Capturer) info(d *description) ([]byte, error) {
 	}
 	b, err := c.infoIn(dirs.info, d.fd)
 	if err != nil {
-		return nil, fmt.Errorf("fdinfo of descriptor %d of process %d: %w", d.num, c.procs[d.proc].PID, err)
+		return nil, fmt.Errorf("fdinfo of %s: %w", c.holder(d), err)
 	}
 	return b, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
-// messageQueue are POSIX message queues (mq_overview(7)) that somebody has open. Their
+// messageQueue are POSIX message queues (mq_overview(7)). Their
 // messages can be looked at only by taking them out: they are put back in the order
 // in which they came, which is that of their priority.
 type messageQueue struct{ simple }
@@ -27,11 +28,12 @@ func (messageQueue) examine(c *Capturer, d *description) error {
 	if err != nil {
 		return err
 	}
-	d.file.Path = link
 	if d.stat.Nlink == 0 {
 		d.file.Deleted = true
-		d.file.Path = link[:len(link)-min(len(deletedSuffix), len(link)-1)]
+		link = link[:len(link)-min(len(deletedSuffix), len(link)-1)]
 	}
+	// Who opened it below /dev/mqueue shows that, too.
+	d.file.Path = "/" + link[strings.LastIndexByte(link, '/')+1:]
 	d.file.Object, d.file.UID, d.file.GID = c.object(d), d.stat.Uid, d.stat.Gid
 	flags, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -95,7 +97,14 @@ func (messageQueue) open(o *Opened, f *image.File) (int, error) {
 	if _, err := o.shared(f, o.recreateQueue); err != nil {
 		return -1, err
 	}
-	return o.target.Queues.Open(f)
+	fd, err := o.target.Queues.Open(f)
+	if err == nil && f.Pos != 0 { // of who reads what /dev/mqueue shows of it
+		if _, err = unix.Seek(fd, f.Pos, unix.SEEK_SET); err != nil {
+			_ = unix.Close(fd)
+			return -1, fmt.Errorf("position in message queue %s: %w", f.Path, err)
+		}
+	}
+	return fd, err
 }
 
 // recreateQueue makes a queue with its messages, in the incarnation's IPC namespace.

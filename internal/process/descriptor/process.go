@@ -1,6 +1,8 @@
 package descriptor
 
 import (
+	"os"
+
 	"github.com/sandtree/sandtree/internal/linux/acceptqueue"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
@@ -61,6 +63,9 @@ type Env struct {
 	// Unaccepted gives what reads data of connections that nobody has accepted, nil
 	// if there is nothing (yet): they are refused then. It may be nil.
 	Unaccepted func() *acceptqueue.Reader
+	// Queues is the directory of the POSIX message queues inside, of which those that
+	// nobody has open are captured, too; nil: they are not.
+	Queues *os.File
 	// MaxContent bounds the bytes of deleted files and in pipes that one
 	// capture saves; 0 is [DefaultMaxContent].
 	MaxContent int64

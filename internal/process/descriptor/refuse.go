@@ -11,6 +11,9 @@ import (
 // refuse says that a description cannot be captured: what it is, who has it
 // and what to do.
 func (c *Capturer) refuse(d *description, what, todo string) *fault.Error {
+	if d.left {
+		return fault.New(fault.Uncapturable, "there is %s that nobody has open, which a checkpoint cannot keep", what).WithHint("%s, then try again", todo)
+	}
 	p := &c.procs[d.proc]
 	if d.carried {
 		return fault.New(fault.Uncapturable, "process %d (%s) has %s on its way in the socket that is descriptor %d, which a checkpoint cannot keep",

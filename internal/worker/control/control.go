@@ -94,7 +94,8 @@ type State struct {
 	Setuid    bool
 	Resources supervisor.Resources
 	Sessions  []Session
-	Shm       []ShmFile
+	Shm       []MemoryFile // of /dev/shm
+	Dev       []MemoryFile // what of /dev is not as in a new sandbox; none in records of older versions
 	Backings  []Backing
 	Guards    []Guard
 	Report    supervisor.Checkpoint
@@ -106,15 +107,16 @@ type Session struct {
 	StdinClosed bool
 }
 
-// ShmFile is a file of /dev/shm, parents before what is in them.
-type ShmFile struct {
+// MemoryFile is a file of a file system that is memory, parents before what is in them.
+type MemoryFile struct {
 	Path     string // relative
-	Mode     uint32 // st_mode
+	Mode     uint32 // st_mode; 0: there is no file, where a new sandbox has one
 	UID, GID uint32
 	Size     int64
 	Link     string   // of a symbolic link
 	Data     *os.File // of a regular file
 	First    string   // of another name of the same file
+	Rdev     uint64   // of a device
 	// Ino and the times are as programs remember them; zero in records of older
 	// versions.
 	Ino                uint64
