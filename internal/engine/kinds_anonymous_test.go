@@ -101,6 +101,8 @@ t0, (_, stat0, _) = tids[0]
 other = os.open('/proc/%d/status' % t0, os.O_RDONLY)
 own = [os.open('/proc/self/' + n, flags) for n, flags in (('io', 0), ('environ', 0), ('mem', os.O_RDWR), ('pagemap', 0), ('task/%d/io' % os.getpid(), 0), ('oom_score_adj', os.O_RDWR), ('comm', os.O_RDWR), ('fd', os.O_DIRECTORY), ('map_files', os.O_DIRECTORY))]
 twice = os.dup(stat0); os.set_inheritable(stat0, True)
+sysctls = [os.open('/proc/sys/' + n, os.O_RDONLY) for n in ('net/core/somaxconn', 'net/ipv4', 'kernel/shmmax', 'fs/mqueue/msg_max', 'user/max_user_namespaces', 'kernel/ostype')]
+os.read(sysctls[0], 1); limit = open('/proc/sys/net/core/somaxconn').read()
 kid = os.fork()
 if not kid:
     while True: signal.pause()
@@ -110,6 +112,8 @@ for tid, (io, stat, comm) in tids:
     same(int(os.pread(stat, 20, 0).split()[0]), tid); same(os.pread(io, 6, 0), b'rchar:')
     same(os.readlink('/proc/self/fd/%d' % comm), '/proc/%d/task/%d/comm' % (os.getpid(), tid))
 same(os.pread(own[0], 6, 0) + os.pread(own[4], 6, 0), b'rchar:rchar:'); same(int(os.pread(twice, 20, 0).split()[0]), t0)
+same((os.lseek(sysctls[0], 0, 1), os.pread(sysctls[0], 20, 0).decode(), os.readlink('/proc/self/fd/%d' % sysctls[1])), (1, limit, '/proc/sys/net/ipv4'))
+same('ip_forward' in os.listdir(sysctls[1]), True); same(os.pread(sysctls[3], 1, 0) > b'0', True)
 same(os.pread(other, 600, 0).split(b'Pid:')[1].split()[0], str(t0).encode())
 same(os.readlink('/proc/%d/fd/%d' % (kid, stat0)), '/proc/%d/task/%d/stat' % (os.getpid(), t0))
 word = ctypes.c_long(77); same(os.pread(own[2], 8, ctypes.addressof(word)), b'M' + bytes(7))

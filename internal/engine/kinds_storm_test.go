@@ -414,6 +414,7 @@ def fine():
 // may have been on its way to end.
 func (h *host) settle(before remains) (now remains) {
 	h.t.Helper()
+	h.engine.Wait() // what stands ready is there again
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if now = h.remains(); now.processes <= before.processes && now.mounts <= before.mounts && now.cgroups <= before.cgroups {
 			return now
@@ -426,6 +427,7 @@ func (h *host) settle(before remains) (now remains) {
 // settled waits until what ends in the background has.
 func (h *host) settled() remains {
 	h.t.Helper()
+	h.engine.Wait()
 	last, same := h.remains(), 0
 	for range 200 {
 		time.Sleep(10 * time.Millisecond)

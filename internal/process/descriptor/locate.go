@@ -106,7 +106,7 @@ func (c *Capturer) otherName(d *description, dir string) (found string) {
 // make a file under a temporary name, and link it to its final one. It is empty
 // if there is none. Named is false if the file has none at all, as far as its link count tells.
 func NameOf(env Env, fd int, last string) (name string, named bool, err error) {
-	c, d := &Capturer{env: env}, &description{fd: fd}
+	c, d := &Capturer{env: env, places: map[string]inode{}}, &description{fd: fd}
 	if err := unix.Fstat(fd, &d.stat); err != nil {
 		return "", false, err
 	}
