@@ -104,6 +104,7 @@ void tell_sysv(bool drain);
 bool is_queue(int fd);
 void tell_queue(int fd);
 void drain_queue(int fd);
+void tell_own_queue(bool drain);
 int list(const char *path, int *out, int max); /* numbers in a directory of /proc */
 ssize_t read_proc(const char *path, char *to, size_t max);
 const char *canonical_link(int fd, const char *link);

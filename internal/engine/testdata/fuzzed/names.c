@@ -108,7 +108,23 @@ static void in_shm(void) {
 	place(fd);
 }
 
+/* in_dev makes nothing that takes room: there is little, and all programs share it. */
+static void in_dev(void) {
+	char path[200];
+	snprintf(path, sizeof path, "/dev/fuzzed-%s-%s", strrchr(dir_path, '/') + 1, file_name("dev"));
+	int flags = O_RDONLY | O_DIRECTORY, bad;
+	switch (pick(3)) {
+	case 0: bad = mkfifo(path, 0622), flags = O_RDWR | O_NONBLOCK; break;
+	case 1: bad = mkdir(path, 0700); break;
+	default: bad = symlink(path + 1, path), flags = O_PATH | O_NOFOLLOW;
+	}
+	int fd = bad ? -1 : open(path, flags | ONE_OF(0, O_CLOEXEC));
+	if (fd >= 0 && flags & O_RDWR && write(fd, data, pick(300)) < 0) die("write to a FIFO");
+	done("dev ");
+	place(fd);
+}
+
 void names_step(void) {
-	static void (*const kinds[])(void) = {replaced, replaced, linked, nameless, gone_directory, places, in_shm};
+	static void (*const kinds[])(void) = {replaced, replaced, linked, nameless, gone_directory, places, in_shm, in_dev};
 	kinds[pick(sizeof kinds / sizeof *kinds)]();
 }

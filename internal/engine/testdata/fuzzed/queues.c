@@ -12,6 +12,8 @@ bool is_queue(int fd) {
 
 static char message[512];
 
+static char *own_queue; /* the last one that nobody has open */
+
 void queue_step(void) {
 	static int made;
 	char path[128];
@@ -25,6 +27,11 @@ void queue_step(void) {
 		syscall(SYS_mq_timedsend, w, message, k, ONE_OF(0, 0, 1, 5, 32767), NULL);
 	}
 	done("queue ");
+	if (chance(20)) {
+		own_queue = strdup(path);
+		close(w);
+		return;
+	}
 	int fd = chance(50) ? syscall(SYS_mq_open, path, ONE_OF(O_RDONLY, O_WRONLY, O_RDWR) | ONE_OF(0, O_NONBLOCK)) : -1;
 	if (chance(25)) syscall(SYS_mq_unlink, path);
 	if (fd < 0 || chance(50)) place(w);
@@ -48,4 +55,17 @@ void drain_queue(int fd) {
 	while ((n = syscall(SYS_mq_timedreceive, fd, message, sizeof message, &priority, NULL)) >= 0)
 		say(" message %zd of %u %lx", n, priority, hash(HASH_EMPTY, message, n));
 	say(" then %s", strerror(errno));
+}
+
+void tell_own_queue(bool drain) {
+	if (!own_queue) return;
+	int fd = syscall(SYS_mq_open, own_queue, drain ? O_RDWR | O_NONBLOCK : O_RDONLY);
+	say("left queue:");
+	if (fd < 0) say(" %s", strerror(errno));
+	else {
+		tell_queue(fd);
+		if (drain) drain_queue(fd);
+		close(fd);
+	}
+	say("\n");
 }

@@ -96,5 +96,6 @@ void tell(bool drain) {
 	if (drain) drain_descriptors();
 	else tell_descriptors();
 	tell_sysv(drain);
+	tell_own_queue(drain);
 	tell_children(drain);
 }
