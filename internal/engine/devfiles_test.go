@@ -14,8 +14,11 @@ func TestChangedDevicesComeBack(t *testing.T) {
 	const look = "[(n, oct(s.st_mode), s.st_uid, s.st_gid, s.st_size if s.st_mode & 0o100000 else 0, s.st_nlink, s.st_ino if n[0] == 'x' and not s.st_rdev else 0, s.st_rdev) " +
 		"for n in sorted(os.listdir('/dev') + ['xd/in']) for s in [os.lstat('/dev/' + n)]] + [open('/dev/xf').read(), os.readlink('/dev/xl'), " +
 		"open('/dev/xzero', 'rb').read(2), open('/dev/random').read(), os.getcwd(), open('in').read(), f.seek(0), f.read(), os.stat('/dev/xf').st_mtime_ns]"
+	p.ask("import os, socket, stat", "= ")
+	if got := p.ask("os.stat('/dev').st_mtime", "= "); got != "1000000000.0" {
+		t.Errorf("a new /dev is of %s, so each checkpoint looks at all of it", got)
+	}
 	for _, line := range []string{
-		"import os, socket, stat",
 		"os.chdir('/dev')",
 		"fresh = sorted(os.listdir('.'))",
 		"f = open('xf', 'w+'); f.write('before'); f.flush()",

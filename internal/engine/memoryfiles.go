@@ -140,7 +140,8 @@ func readNames(dir int) ([]string, error) {
 }
 
 func copyContent(dir int, name string, size int64) (int, error) {
-	from, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	// Not waiting: for who has a lease on it, say (fcntl(2)).
+	from, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -29,8 +30,8 @@ type Device struct {
 	Link string // what a link holds
 }
 
-// Devices are those of a new sandbox.
-func Devices() (all []Device) {
+// Devices are those of a new sandbox. The list is not to be changed.
+var Devices = sync.OnceValue(func() (all []Device) {
 	for _, d := range devices {
 		all = append(all, Device{Name: d.name, Rdev: unix.Mkdev(d.major, d.minor)})
 	}
@@ -38,7 +39,11 @@ func Devices() (all []Device) {
 		all = append(all, Device{Name: l.name, Link: l.target})
 	}
 	return all
-}
+})
+
+// DevMade is when a new sandbox's /dev was last changed, as it shows (st_mtime), so that it is seen
+// whether anything was made or removed there since.
+var DevMade = unix.Timespec{Sec: 1_000_000_000}
 
 // devMount makes a detached /dev. It is a tmpfs of the host's, since device
 // nodes of a file system mounted inside do not open, and belongs to the root
@@ -90,6 +95,10 @@ func fillDev(fd, owner int) error {
 		if err := own(l.name); err != nil {
 			return err
 		}
+	}
+	times := []unix.Timespec{DevMade, DevMade}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), times, 0); err != nil {
+		return fmt.Errorf("set the times of /dev: %w", err)
 	}
 	return nil
 }
