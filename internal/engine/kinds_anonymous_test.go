@@ -414,6 +414,38 @@ for f in fs: os.close(f)
 `,
 		},
 		{
+			name: "locks, leases and owners of what is on its way and open nowhere",
+			setup: `
+import fcntl
+def ofd(fd, typ, start, n, cmd=37): return fcntl.fcntl(fd, cmd, struct.pack('hhlli4x', typ, 0, start, n, 0))
+names = ['/root/w-' + n for n in ('flock', 'ofd', 'lease', 'posix')]
+fs = [os.open(n, os.O_RDWR | os.O_CREAT) for n in names]; theirs = [os.open(n, os.O_RDWR) for n in names[:2]]
+fcntl.flock(fs[0], fcntl.LOCK_SH); fcntl.fcntl(fs[2], 1024, fcntl.F_WRLCK); fcntl.fcntl(fs[2], 10, 44)
+for i in range(100): ofd(fs[1], 1, 3 * i, 2)
+fcntl.lockf(fs[3], fcntl.LOCK_EX, 10, 100); posix = os.open(names[3], os.O_RDWR) # locked by this process while both are open
+a, b = socket.socketpair(); near, far = socket.socketpair()
+fcntl.fcntl(near, 10, 45); fcntl.fcntl(near, 8, os.getpid()); near.setblocking(False)
+def send(s, fds): socket.send_fds(s, [b'x'], fds)
+inner = socket.socketpair(); send(inner[0], fs[:3]); send(a, [inner[1].fileno(), near.fileno()])
+for f in fs[:3]: os.close(f)
+inner[0].close(); inner[1].close(); near.close()
+def held():
+    try: fcntl.flock(theirs[0], fcntl.LOCK_EX | fcntl.LOCK_NB); return False
+    except BlockingIOError: pass
+    return [struct.unpack('hhlli4x', ofd(theirs[1], 1, at, 0, 36))[:4] for at in (0, 150, 299)]
+want = [(1, 0, 0, 2), (1, 0, 150, 2), (2, 0, 299, 0)]
+def others():
+    k = child(lambda: os._exit(struct.unpack('hhlli4x', fcntl.fcntl(os.open(names[3], os.O_RDWR), 5, struct.pack('hhlli4x', 1, 0, 0, 0, 0)))[0])); return os.waitpid(k, 0)[1] >> 8
+`,
+			peek: `same(held(), want); same(others(), fcntl.F_WRLCK)`,
+			check: `
+_, (i, n), _, _ = socket.recv_fds(b, 10, 10); _, got, _, _ = socket.recv_fds(socket.socket(fileno=i), 10, 10)
+same([fcntl.fcntl(got[2], 1025), fcntl.fcntl(got[2], 11), fcntl.fcntl(n, 11), fcntl.fcntl(n, 9)], [fcntl.F_WRLCK, 44, 45, os.getpid()])
+fcntl.flock(got[0], fcntl.LOCK_UN); fcntl.flock(theirs[0], fcntl.LOCK_EX | fcntl.LOCK_NB); os.close(got[1]); same(struct.unpack('h14x8x8x', ofd(theirs[1], 1, 0, 0, 36)[:32])[0], 2)
+`,
+			spoil: `b.close(); os.close(posix)`,
+		},
+		{
 			name: "SQLite in the middle of transactions",
 			setup: `
 import sqlite3

@@ -91,6 +91,27 @@ func (r *restore) openInside(n *newProcess, threads bool) error {
 	return nil
 }
 
+// completeAdrift has a process complete the descriptors that no process has.
+func (r *restore) completeAdrift() error {
+	var by *newProcess
+	var tables [][]image.Descriptor
+	_ = r.each(func(n *newProcess) error {
+		if by == nil {
+			by = n
+		}
+		tables = append(tables, n.image.Descriptors)
+		return nil
+	})
+	if by == nil {
+		return nil
+	}
+	err := r.files.CompleteAdrift(func(in descriptor.Installation) error { return r.runInstallation(by, in) }, by.control, tables)
+	if err != nil {
+		return fmt.Errorf("complete descriptors on their way: %w", err)
+	}
+	return nil
+}
+
 // complete does what needs the descriptors of all processes to be there.
 func (r *restore) complete(n *newProcess) error {
 	err := r.files.Complete(func(in descriptor.Installation) error { return r.runInstallation(n, in) }, descriptor.Completion{

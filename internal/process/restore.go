@@ -318,6 +318,9 @@ func (r *restore) openFilesOfThreads() error {
 func (r *restore) completeAll() error {
 	err := r.each(r.openLate)
 	if err == nil {
+		err = r.completeAdrift()
+	}
+	if err == nil {
 		err = r.each(r.complete)
 	}
 	if err == nil {

@@ -183,6 +183,9 @@ func (c *Capturer) examine() error {
 	if err := c.examineLocks(); err != nil {
 		return err
 	}
+	if err := c.examineAdriftLocks(); err != nil {
+		return err
+	}
 	return c.examineTerminals()
 }
 

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
 )
 
 // Completion says which process is completed.
@@ -57,13 +58,18 @@ func (w *completion) owner(d image.Descriptor, f *image.File) {
 		return
 	}
 	w.owned[d.File] = true
+	queueOwner(w.Batch, d.Number, f)
+}
+
+// queueOwner queues that a process sets who gets the signals of a descriptor: a number or a result.
+func queueOwner(b *tracee.Batch, number any, f *image.File) {
 	if f.OwnerSignal != 0 {
-		w.Batch.Call(unix.SYS_FCNTL, d.Number, unix.F_SETSIG, f.OwnerSignal)
+		b.Call(unix.SYS_FCNTL, number, unix.F_SETSIG, f.OwnerSignal)
 	}
 	if f.Owner == 0 {
 		return
 	}
 	p := binary.LittleEndian.AppendUint32(nil, uint32(f.OwnerType))
-	at := w.Batch.Put(binary.LittleEndian.AppendUint32(p, uint32(f.Owner)))
-	w.Batch.Call(unix.SYS_FCNTL, d.Number, unix.F_SETOWN_EX, at)
+	at := b.Put(binary.LittleEndian.AppendUint32(p, uint32(f.Owner)))
+	b.Call(unix.SYS_FCNTL, number, unix.F_SETOWN_EX, at)
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/process/image"
+	"github.com/sandtree/sandtree/internal/tracee"
 )
 
 // examineLocks finds the locks that were taken through captured descriptors. It
@@ -155,7 +156,10 @@ func (w *completion) locks() error {
 	return nil
 }
 
-func (w *completion) lock(number int, l image.Lock) {
+func (w *completion) lock(number int, l image.Lock) { queueLock(w.Batch, number, l) }
+
+// queueLock queues that a process takes a lock by a descriptor: a number or a result.
+func queueLock(b *tracee.Batch, number any, l image.Lock) {
 	typ := uint16(unix.F_RDLCK)
 	if l.Write {
 		typ = unix.F_WRLCK
@@ -169,18 +173,18 @@ func (w *completion) lock(number int, l image.Lock) {
 		if l.Write {
 			how = unix.LOCK_EX
 		}
-		w.Batch.Call(unix.SYS_FLOCK, number, how|unix.LOCK_NB)
+		b.Call(unix.SYS_FLOCK, number, how|unix.LOCK_NB)
 		return
 	case image.OFD:
 		command = unix.F_OFD_SETLK
 	}
 	// struct flock: type, whence, start, length, pid.
-	b := binary.LittleEndian.AppendUint16(nil, typ)
-	b = append(b, make([]byte, 6)...)
-	b = binary.LittleEndian.AppendUint64(b, uint64(l.Start))
-	b = binary.LittleEndian.AppendUint64(b, uint64(l.Length))
-	b = append(b, make([]byte, 8)...)
-	w.Batch.Call(unix.SYS_FCNTL, number, command, w.Batch.Put(b))
+	f := binary.LittleEndian.AppendUint16(nil, typ)
+	f = append(f, make([]byte, 6)...)
+	f = binary.LittleEndian.AppendUint64(f, uint64(l.Start))
+	f = binary.LittleEndian.AppendUint64(f, uint64(l.Length))
+	f = append(f, make([]byte, 8)...)
+	b.Call(unix.SYS_FCNTL, number, command, b.Put(f))
 }
 
 // lease takes the leases of a description. The kernel wants the owner of the
