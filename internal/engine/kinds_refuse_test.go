@@ -20,6 +20,13 @@ def run():
 kid = child(run); same(os.read(r, 1), b'!')
 `
 	const endKid = `os.kill(kid, 9); os.waitpid(kid, 0)`
+	// Whoever opens such a file waits for its holder, who is told.
+	const leased = `
+import fcntl
+told = []; signal.signal(signal.SIGIO, lambda *a: told.append(1))
+def lease(fd): global f; f = fd; fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+`
+	const endLease = `same((fcntl.fcntl(f, fcntl.F_GETLEASE), told), (fcntl.F_WRLCK, [])); os.close(f)`
 	cases := []struct {
 		name, begin, end string
 		want             []string // all of which the message has
@@ -27,6 +34,9 @@ kid = child(run); same(os.read(r, 1), b'!')
 		{"raw socket", `s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)`, `s.close()`, []string{"a raw IP socket"}},
 		{"inotify watch of a deleted file", `f = call(libc.inotify_init); g = open('/root/made', 'w'); call(libc.inotify_add_watch, f, b'/root/made', 0x2); os.unlink('/root/made')`, `os.close(f); g.close()`, []string{"an inotify watch (1) of a file that has no name"}},
 		{"a part of SysV shared memory", "i = call(libc.shmget, 0, 12288, 0o1600); libc.shmat.restype = ctypes.c_void_p; at = libc.shmat(i, None, 0); call(libc.shmctl, i, 0, None); libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]; call(libc.munmap, at + 4096, 4096)", `call(libc.munmap, at, 4096); call(libc.munmap, at + 8192, 4096)`, []string{"python3", "unmapped a part of the System V shared memory"}},
+		{"a write lease of a file in /dev/shm", leased + `lease(os.open('/dev/shm/leased', os.O_RDWR | os.O_CREAT))`, endLease, []string{"the file /dev/shm/leased with a write lease"}},
+		{"a write lease of a mapped memfd", leased + `g = os.memfd_create('leased'); f = os.open('/proc/self/fd/%d' % g, os.O_RDWR); os.close(g); lease(f); os.ftruncate(f, 4096); m = mmap.mmap(f, 4096); m[0] = 7`, endLease + `; m.close()`, []string{"the memfd leased with a write lease"}},
+		{"a write lease of a deleted file", leased + `lease(os.open('/root/leased', os.O_RDWR | os.O_CREAT)); os.unlink('/root/leased')`, endLease, []string{"the deleted file /root/leased with a write lease"}},
 		{"traced by a debugger inside", `
 def bad(): call(libc.ptrace, 0, 0, None, None)
 ` + kid, endKid, []string{"offender", "traced by another process"}},

@@ -22,8 +22,8 @@ func (c *Capturer) examineDeleted(d *description) error {
 		return c.refuse(d, fmt.Sprintf("the file %s, which was unlinked there but has another name elsewhere,", d.file.Path),
 			"open it by the name it has")
 	}
-	if lease, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETLEASE, 0); err == nil && lease == unix.F_WRLCK {
-		return c.refuse(d, fmt.Sprintf("the deleted file %s with a write lease, which looking at it would break", d.file.Path), "let it give up the lease")
+	if err := c.refuseLeased(d, "the deleted file "+d.file.Path); err != nil {
+		return err
 	}
 	if !c.isFirst(d) {
 		return nil
@@ -31,6 +31,18 @@ func (c *Capturer) examineDeleted(d *description) error {
 	if c.saved += d.stat.Blocks * 512; c.saved > c.env.MaxContent {
 		return c.refuse(d, fmt.Sprintf("the deleted file %s of %d bytes (%d bytes to save in all, limit %d)",
 			d.file.Path, d.stat.Size, c.saved, c.env.MaxContent), "close it or give it a name")
+	}
+	return nil
+}
+
+// refuseLeased refuses a file whose content is to be read, if it has a lease that opening it
+// would break: its holder was told, and the opening would wait for it for 45 s (fcntl(2)).
+func (c *Capturer) refuseLeased(d *description, what string) error {
+	if d.flags&unix.O_PATH != 0 {
+		return nil
+	}
+	if lease, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETLEASE, 0); err == nil && lease == unix.F_WRLCK {
+		return c.refuse(d, what+" with a write lease, which looking at it would break,", "let it give up the lease")
 	}
 	return nil
 }

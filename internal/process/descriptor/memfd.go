@@ -35,7 +35,7 @@ func (memfd) examine(c *Capturer, d *description) error {
 	if d.file.Seals, err = unix.FcntlInt(uintptr(d.fd), unix.F_GET_SEALS, 0); err != nil {
 		return fmt.Errorf("seals of a memfd: %w", err)
 	}
-	return nil
+	return c.refuseLeased(d, "the memfd "+d.file.Path)
 }
 
 // read saves the content. Like other shared memory it is not bounded by

@@ -1,6 +1,8 @@
 package descriptor
 
 import (
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/process/image"
@@ -23,6 +25,9 @@ func (regular) examine(c *Capturer, d *description) error {
 	d.file.Path, d.file.Deleted = name, deleted
 	if deleted {
 		return c.examineDeleted(d)
+	}
+	if strings.HasPrefix(name, "/dev/shm/") { // memory, which no snapshot has
+		return c.refuseLeased(d, "the file "+name)
 	}
 	return nil
 }
