@@ -27,6 +27,11 @@ told = []; signal.signal(signal.SIGIO, lambda *a: told.append(1))
 def lease(fd): global f; f = fd; fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)
 `
 	const endLease = `same((fcntl.fcntl(f, fcntl.F_GETLEASE), told), (fcntl.F_WRLCK, [])); os.close(f)`
+	const far = `
+os.chdir('/srv')
+for i in range(21): os.makedirs('d' * 200, exist_ok=True); os.chdir('d' * 200)
+`
+	const endFar = `os.chdir('/'); f < 0 or os.close(f); import shutil; shutil.rmtree('/srv/' + 'd' * 200)`
 	cases := []struct {
 		name, begin, end string
 		want             []string // all of which the message has
@@ -37,6 +42,10 @@ def lease(fd): global f; f = fd; fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)
 		{"a write lease of a file in /dev/shm", leased + `lease(os.open('/dev/shm/leased', os.O_RDWR | os.O_CREAT))`, endLease, []string{"the file /dev/shm/leased with a write lease"}},
 		{"a write lease of a mapped memfd", leased + `g = os.memfd_create('leased'); f = os.open('/proc/self/fd/%d' % g, os.O_RDWR); os.close(g); lease(f); os.ftruncate(f, 4096); m = mmap.mmap(f, 4096); m[0] = 7`, endLease + `; m.close()`, []string{"the memfd leased with a write lease"}},
 		{"a write lease of a deleted file", leased + `lease(os.open('/root/leased', os.O_RDWR | os.O_CREAT)); os.unlink('/root/leased')`, endLease, []string{"the deleted file /root/leased with a write lease"}},
+		{"a working directory too far down", far + `f = -1`, endFar, []string{"python3", "has a working directory whose path is longer than the 4095 bytes"}},
+		{"a directory too far down", far + `f = os.open('.', os.O_RDONLY); os.chdir('/')`, endFar, []string{"python3", "a file whose path is longer than the 4095 bytes", "as descriptor "}},
+		{"a mapped file too far down", far + `f = os.open('m', os.O_RDWR | os.O_CREAT); os.ftruncate(f, 4096); m = libc.mmap(None, 4096, 1, 2, f, 0); os.close(f); f = -1; os.chdir('/')`,
+			"libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]; libc.munmap(m, 4096); " + endFar, []string{"python3", "maps a file whose path is longer than the 4095 bytes"}},
 		{"traced by a debugger inside", `
 def bad(): call(libc.ptrace, 0, 0, None, None)
 ` + kid, endKid, []string{"offender", "traced by another process"}},

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
 )
 
@@ -80,6 +81,11 @@ func (p *liveProcess) read(name string, buf []byte) ([]byte, error) {
 func (p *liveProcess) link(name string) (string, error) {
 	var buf [unix.PathMax + 16]byte
 	n, err := unix.Readlink(fmt.Sprintf("/proc/%d/%s", p.via, name), buf[:])
+	if err == unix.ENAMETOOLONG {
+		what := map[string]string{"exe": "a program file", "cwd": "a working directory", "root": "a root directory"}[name]
+		return "", fault.New(fault.Uncapturable, "%s has %s whose path is longer than the %d bytes that the kernel tells", describe(p), what, unix.PathMax-1).
+			WithHint("try again when it has left that")
+	}
 	if err != nil {
 		return "", fmt.Errorf("read %s of process %d: %w", name, p.pid, err)
 	}

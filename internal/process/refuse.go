@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -80,6 +81,8 @@ func refuseMapping(v *image.VMA) string {
 		return "huge pages that were reserved by hand"
 	case len(v.Path) > 5 && v.Path[:5] == "/dev/" && v.Path != "/dev/zero" && (len(v.Path) < 9 || v.Path[:9] != "/dev/shm/"):
 		return "the device " + v.Path
+	case v.Kind == image.FileBacked && !v.Deleted && len(v.Path) >= unix.PathMax:
+		return fmt.Sprintf("a file whose path is longer than the %d bytes that one can be opened by", unix.PathMax-1)
 	}
 	return ""
 }

@@ -67,6 +67,9 @@ func (c *Capturer) linkOf(d *description) (string, error) {
 		}
 		var b [unix.PathMax]byte
 		n, err := unix.Readlinkat(dirs.fd, strconv.Itoa(d.fd), b[:])
+		if err == unix.ENAMETOOLONG {
+			return "", c.refuse(d, fmt.Sprintf("a file whose path is longer than the %d bytes that the kernel tells", unix.PathMax-1), "close it")
+		}
 		if err != nil {
 			return "", fmt.Errorf("name of %s: %w", c.holder(d), err)
 		}
