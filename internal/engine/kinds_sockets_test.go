@@ -202,6 +202,7 @@ for x in (c, s):
 			setup: `
 import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('127.0.0.1', 5353))
+u.setsockopt(socket.SOL_SOCKET, 37, 0x18) # SO_TIMESTAMPING: SOF_TIMESTAMPING_SOFTWARE, SOF_TIMESTAMPING_RX_SOFTWARE
 c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); c.connect(u.getsockname()); c.send(b'one'); c.send(b'two')
 nl = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); nl.bind((0, 0)); name = nl.getsockname()
 l = socket.create_server(('127.0.0.1', 9000), backlog=100)
@@ -210,12 +211,12 @@ for i in range(500):
     x = socket.create_connection(('127.0.0.1', 9000)); y = l.accept()[0]; x.send(b'%d' % i); pairs.append((x, y))
 `,
 			peek: `
-same(u.recvfrom(10, socket.MSG_PEEK), (b'one', c.getsockname())); same(nl.getsockname(), name)
+same(u.recvfrom(10, socket.MSG_PEEK), (b'one', c.getsockname())); same(u.getsockopt(socket.SOL_SOCKET, 37), 0x18); same(nl.getsockname(), name)
 same([y.recv(10, socket.MSG_PEEK) for x, y in pairs], [b'%d' % i for i in range(500)])
 `,
 			check: `
 same((u.recvfrom(10), u.recvfrom(10)), ((b'one', c.getsockname()), (b'two', c.getsockname())))
-c.send(b'three'); same(u.recv(10), b'three')
+c.send(b'three'); data, told, _, _ = u.recvmsg(10, 1000); same((data, [t for _, t, _ in told]), (b'three', [37]))
 nl.send(struct.pack('IHHII', 20, 18, 0x301, 1, 0) + b'\0' * 4); same(len(nl.recv(65536)) > 100, True)
 for i, (x, y) in enumerate(pairs):
     same(y.recv(10), b'%d' % i); y.send(b'back'); same(x.recv(10), b'back')

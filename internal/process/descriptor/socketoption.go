@@ -75,7 +75,7 @@ var ofDatagrams = []option{
 	{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 4, always},
 	{unix.SOL_SOCKET, unix.SO_TIMESTAMP, 4, always},
 	{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 4, always},
-	{unix.SOL_SOCKET, unix.SO_TIMESTAMPING, 4, always},
+	{unix.SOL_SOCKET, unix.SO_TIMESTAMPING, 8, always},
 }
 
 // last are options that would be in the way of putting unread data back.
