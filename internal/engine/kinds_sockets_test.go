@@ -198,6 +198,48 @@ for x in (c, s):
 			spoil: `c.setsockopt(6, 7, 2)`,
 		},
 		{
+			name: "unix sockets whose directories were removed, renamed or replaced, or that were bound in a changed root",
+			setup: `
+import shutil
+S, U = socket, socket.AF_UNIX
+def serve(at, cwd='/'):
+    os.chdir(cwd); l = S.socket(U); l.bind(at); l.listen(); c = S.socket(U); c.connect(at); a, _ = l.accept(); a.send(b'hello'); os.chdir('/'); return l, c, a
+for d in ('removed/a/b', 'renamed/a', 'replaced', 'lost', 'relative/a', 'jail/in'): os.makedirs('/srv/' + d)
+removed, renamed, replaced, lost, relative = serve('/srv/removed/a/b/s'), serve('/srv/renamed/a/s'), serve('/srv/replaced/s'), serve('/srv/lost/s'), serve('a/s', '/srv/relative')
+for s in lost[0], lost[2]: s.close() # who is connected to that is told of the name
+early = S.socket(U); early.bind('/srv/lost/early'); early.connect('/srv/renamed/a/s'); early.send(b'early'); early.close()
+shutil.rmtree('/srv/removed'); shutil.rmtree('/srv/lost'); os.rename('/srv/renamed', '/srv/elsewhere'); shutil.rmtree('/srv/replaced'); open('/srv/replaced', 'w').close()
+os.rename('/srv/relative/a', '/srv/relative/b')
+r, w = os.pipe(); answers, told = os.pipe()
+def jailed():
+    os.chroot('/srv/jail'); l, c, a = serve('/in/s')
+    while os.read(r, 1): os.write(told, repr((l.getsockname(), c.getpeername(), c.recv(9, S.MSG_PEEK))).encode())
+k = child(jailed)
+def ask(): os.write(w, b'?'); return eval(os.read(answers, 1000))
+def connects(path):
+    x = S.socket(U); x.settimeout(5)
+    try: x.connect(path); return True
+    except OSError: return False
+def files(): return [(d, sorted(n), sorted(names), os.stat(d).st_mtime_ns) for d, n, names in sorted(os.walk('/srv'))] + sorted(os.listdir('/')) + [os.stat('/').st_mtime_ns, os.path.isfile('/srv/replaced')]
+all = {'/srv/removed/a/b/s': removed, '/srv/renamed/a/s': renamed, '/srv/replaced/s': replaced, 'a/s': relative}
+ask(); was = files()
+`,
+			peek: `
+for at, (l, c, a) in all.items(): same([l.getsockname(), c.getpeername(), a.getsockname(), c.recv(9, S.MSG_PEEK)], [at, at, at, b'hello'])
+same((lost[1].getpeername(), lost[1].recv(9, S.MSG_PEEK)), ('/srv/lost/s', b'hello')); same(ask(), ('/in/s', '/in/s', b'hello')); same(files(), was)
+`,
+			check: `
+for l, c, a in all.values(): c.send(b'back'); same(a.recv(9), b'back')
+x, at = renamed[0].accept(); same((at, x.recv(9), x.recv(9)), ('/srv/lost/early', b'early', b''))
+same([connects(p) for p in ('/srv/elsewhere/a/s', '/srv/relative/b/s', '/srv/jail/in/s', '/srv/renamed/a/s')], [True, True, True, False])
+same(lost[1].recv(9) + lost[1].recv(9), b'hello')
+`,
+			spoil: `
+for s in removed + renamed + replaced + relative: s.close()
+os.kill(k, 9); shutil.rmtree('/srv/jail'); os.remove('/srv/replaced')
+`,
+		},
+		{
 			name: "UDP with unread datagrams, netlink, and a thousand connections",
 			setup: `
 import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))

@@ -143,6 +143,9 @@ func (c *Capturer) earlyUnix(d *description) error {
 		var e image.Early
 		if d.socket.Waiting[i] < 0 {
 			e.Client, e.Address = person(all[i].Client), all[i].Address
+			if err := c.refuseLostName(d, d.socket, e.Address); err != nil {
+				return err
+			}
 		}
 		for _, got := range all[i].Unread {
 			q := image.Message{Data: got.Data}

@@ -50,7 +50,7 @@ func (w *workshop) fillByName(_ int, s *image.Socket) error {
 	if p, ok := sunPath(s.Local); ok {
 		dir = s.Unix.Base
 		if s.Unix.Path != p {
-			to = append([]byte{unix.AF_UNIX, 0}, append([]byte(s.Unix.Path), 0)...)
+			to, dir = append([]byte{unix.AF_UNIX, 0}, append([]byte(s.Unix.Path), 0)...), ""
 		}
 	}
 	for i := range s.Queue {

@@ -232,6 +232,7 @@ func (w *workshop) bind(b *binding) (err error) {
 		return err
 	}
 	at, err := w.prepareName(k, b)
+	defer at.close()
 	if err != nil {
 		return err
 	}
@@ -260,7 +261,9 @@ func (w *workshop) bind(b *binding) (err error) {
 	if b.listen && len(b.clients) > 0 {
 		k.as(b.socket.Unix.Credentials, func() { k.call(unix.SYS_LISTEN, b.owner, b.socket.Backlog) })
 	}
-	w.finishName(k, b, at)
+	if err := w.finishName(k, b, at); err != nil {
+		return err
+	}
 	if !owned {
 		// Its number is used no more; it is closed with all others. But nobody
 		// shall reach it by its name.

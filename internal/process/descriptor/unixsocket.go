@@ -167,6 +167,9 @@ func (unixFamily) peer(c *Capturer, d *description, u *sockdiag.Unix) error {
 		return nil
 	case u.Peer == 0:
 		s.PeerGone = true
+		if err := c.refuseLostName(d, s, s.Remote); err != nil {
+			return err
+		}
 	default:
 		if s.Peer = c.socketOf(u.Peer); s.Peer < 0 {
 			return c.refuseOutside(d, "a unix socket whose other end is outside of the sandbox", "close it")
@@ -318,7 +321,6 @@ func (c *Capturer) locateName(d *description, n *socketName, address string) err
 	}
 	// A file that was renamed is bound anew under its address and renamed
 	// again.
-	bound := address
 	if !strings.HasPrefix(address, "/") {
 		at := strings.TrimSuffix(link, deletedSuffix)
 		base, ok := strings.CutSuffix(at, "/"+path.Clean(address))
@@ -330,14 +332,12 @@ func (c *Capturer) locateName(d *description, n *socketName, address string) err
 		if n.base = base; base == "" {
 			n.base = "/"
 		}
-		bound = path.Join(n.base, address)
 	}
-	dir, err := openIn(c.env.Root, path.Dir(bound), unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return c.refuse(d, "a unix socket with the name "+address+", whose directory is gone,", "close it")
+	place := n.path
+	if n.gone {
+		place = ""
 	}
-	_ = unix.Close(dir)
-	return nil
+	return c.refuseUnbindable(d, n.base, address, place)
 }
 
 func (c *Capturer) workingDirectory(proc int) string {
