@@ -26,7 +26,7 @@ func (regular) examine(c *Capturer, d *description) error {
 	if deleted {
 		return c.examineDeleted(d)
 	}
-	if strings.HasPrefix(name, "/dev/shm/") { // memory, which no snapshot has
+	if strings.HasPrefix(name, "/dev/") { // memory, which no snapshot has
 		return c.refuseLeased(d, "the file "+name)
 	}
 	return nil
