@@ -16,9 +16,10 @@ import (
 //     kernel without the protocol, upon which programs fall back.
 //   - ioctl refuses what reaches past the caller's own files and terminals.
 //   - State that no checkpoint can keep does not come into being: secret
-//     memory, shadow stacks, local descriptor tables, and the kernel's asynchronous
-//     I/O (io_setup), which does not tell what is still on its way. Databases
-//     do their own with threads then.
+//     memory, shadow stacks, local descriptor tables, the kernel's asynchronous
+//     I/O (io_setup), which does not tell what is still on its way (databases
+//     do their own with threads then), and Landlock, of which nothing tells that a
+//     process has restricted itself: a restored one would be free again.
 //   - Calls newer than the profile do not exist (ENOSYS), nor does clone3,
 //     whose flags a filter cannot see; C libraries fall back to clone.
 //   - 32-bit calls (int 0x80) end the process. x32 calls do not exist.
@@ -68,6 +69,7 @@ var missing = []string{
 	"io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup",
 	"userfaultfd",
 	"memfd_secret", "map_shadow_stack",
+	"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
 }
 
 func sockets(p *Policy) {
