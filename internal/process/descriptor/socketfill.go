@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -47,11 +48,8 @@ func (w *workshop) fillUnix(file int, s *image.Socket) error {
 // fillByName sends datagrams to a socket's address: it is connected to nobody.
 func (w *workshop) fillByName(_ int, s *image.Socket) error {
 	to, dir := s.Local, ""
-	if p, ok := sunPath(s.Local); ok {
-		dir = s.Unix.Base
-		if s.Unix.Path != p {
-			to, dir = append([]byte{unix.AF_UNIX, 0}, append([]byte(s.Unix.Path), 0)...), ""
-		}
+	if p, ok := sunPath(s.Local); ok && s.Unix.Path != p { // from its directory: the path may be longer than an address
+		to, dir = append([]byte{unix.AF_UNIX, 0}, append([]byte(path.Base(s.Unix.Path)), 0)...), path.Dir(s.Unix.Path)
 	}
 	for i := range s.Queue {
 		m := &s.Queue[i]

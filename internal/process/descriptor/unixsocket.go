@@ -228,6 +228,9 @@ func (c *Capturer) datagramPeer(d *description, u *sockdiag.Unix) error {
 	return nil
 }
 
+// mostOfName is how long a name may be that a unix socket is found by (unix(7)), in bytes.
+const mostOfName = 107
+
 // senders refuses datagrams that nobody could send again.
 func (unixFamily) senders(c *Capturer, d *description) error {
 	s := d.socket
@@ -240,8 +243,8 @@ func (unixFamily) senders(c *Capturer, d *description) error {
 			}
 		case from != nil && c.bound(from) < 0:
 			return c.refuse(d, "a unix datagram socket with an unread message from a socket that was closed", "let it read that")
-		case s.Local == nil || s.Unix.Gone:
-			return c.refuse(d, "a unix datagram socket with unread messages that has no name any more", "let it read them")
+		case s.Local == nil || s.Unix.Gone || len(path.Base(s.Unix.Path)) > mostOfName:
+			return c.refuse(d, "a unix datagram socket with unread messages that has no name any more that one could send to", "let it read them")
 		}
 	}
 	return nil
