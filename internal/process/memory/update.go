@@ -223,8 +223,18 @@ func withoutShared(vmas []image.VMA) []image.VMA {
 	return out
 }
 
-// kept reports whether pages of o at some place may stay for v.
-func keeps(o, v *image.VMA) bool { return !v.Fresh && sameBacking(o, v) }
+// keeps reports whether pages of o at some place may stay for v. A tracked mapping that is not
+// fresh is the one that stood there at the last scan, with the same file: that may have been renamed or
+// deleted since, and its path be another file's.
+func keeps(o, v *image.VMA) bool {
+	if v.Fresh {
+		return false
+	}
+	if Tracks(o) && Tracks(v) && o.Kind == image.FileBacked && v.Kind == image.FileBacked {
+		return o.Offset-o.Start == v.Offset-v.Start
+	}
+	return sameBacking(o, v)
+}
 
 // gaps are the parts of an old mapping that no new one keeps.
 func gaps(o *image.VMA, vmas []image.VMA) (out []span) {
@@ -306,7 +316,7 @@ func (u *update) mapping(pid int, v *image.VMA, old []image.VMA) error {
 		old = overlapping(old, span{v.Start, v.End})
 		for i := range old {
 			o := &old[i]
-			if !sameBacking(o, v) {
+			if !keeps(o, v) {
 				continue
 			}
 			if o.Start > at {
