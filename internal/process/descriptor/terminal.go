@@ -125,8 +125,11 @@ func (c *Capturer) examineMaster(t *terminal) error {
 		return nil
 	}
 	if r&unix.POLLPRI != 0 || r&unix.POLLIN != 0 && len(t.slaves) == 0 && !t.image.SlaveGone {
-		return fault.New(fault.Uncapturable, "terminal /dev/pts/%d has news for its master that cannot be kept", t.image.Number).
-			WithHint("let the program that has its master read, then try again")
+		for i := range c.descriptions {
+			if d := &c.descriptions[i]; d.fd == t.master {
+				return c.refuse(d, fmt.Sprintf("the master of the terminal /dev/pts/%d with news of that to be read", t.image.Number), "let it read").Passing()
+			}
+		}
 	}
 	return nil
 }
