@@ -60,10 +60,11 @@ func (s *directory) sameNodes(dir int, own *unix.Stat_t, owner uint32) (bool, er
 		if d.Link != "" {
 			continue
 		}
-		if err := unix.Fstatat(dir, d.Name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		err := unix.Fstatat(dir, d.Name, &e.stat, unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil && err != unix.ENOENT { // it is missing if the time was set
 			return false, fmt.Errorf("stat /%s/%s: %w", s.at, d.Name, err)
 		}
-		if !isFresh(&e, &d, owner) {
+		if err != nil || !isFresh(&e, &d, owner) {
 			return false, nil
 		}
 	}
@@ -97,7 +98,7 @@ func (s *directory) clear(dir int) error {
 	for i := range s.entries {
 		e := &s.entries[i]
 		d, ok := fresh[e.path]
-		if !ok || e.isDevice() && e.stat.Rdev == d.Rdev {
+		if !ok || d.Link == "" && e.isDevice() && e.stat.Rdev == d.Rdev {
 			continue
 		}
 		if err := unix.Unlinkat(dir, e.path, 0); err != nil {

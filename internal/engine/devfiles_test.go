@@ -30,6 +30,7 @@ func TestChangedDevicesComeBack(t *testing.T) {
 		"os.rename('/dev/zero', '/dev/xzero'); os.remove('/dev/core'); os.chmod('/dev/full', 0o600); os.chown('/dev/tty', 0, 5)",
 		"os.remove('/dev/random'); open('/dev/random', 'w').write('a file')",
 		"os.remove('/dev/stdin'); os.symlink('null', '/dev/stdin')",
+		"os.remove('/dev/stdout'); os.mknod('/dev/stdout', stat.S_IFCHR, 0); os.chmod('/dev/stdout', 0o751)",
 	} {
 		p.ask(line, "= ")
 	}

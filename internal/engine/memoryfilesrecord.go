@@ -68,7 +68,7 @@ func (s *directory) take(files []worker.MemoryFile) {
 // check holds every name to be in the directory itself or in one before it, since a symbolic
 // link on the way would lead to files of the host.
 func (s *directory) check() error {
-	kinds := map[string]uint32{".": unix.S_IFDIR}
+	kinds, numbers := map[string]uint32{".": unix.S_IFDIR}, map[uint64]bool{}
 	for i := range s.entries {
 		e := &s.entries[i]
 		kind := e.stat.Mode & unix.S_IFMT
@@ -84,8 +84,13 @@ func (s *directory) check() error {
 			return fault.New(fault.Invalid, "it has a device %q in /%s that no sandbox has", e.path, s.at)
 		case kind == unix.S_IFREG && e.first == "" && e.data < 0:
 			return fault.New(fault.Invalid, "it has a file %q in /%s without content", e.path, s.at)
+		case e.first == "" && numbers[e.stat.Ino]: // files are made by their numbers, so one would be put in the other's place
+			return fault.New(fault.Invalid, "it has a file %q in /%s with the number of another (%d)", e.path, s.at, e.stat.Ino)
 		}
 		kinds[e.path] = kind
+		if e.stat.Ino != 0 { // records of older versions have none
+			numbers[e.stat.Ino] = true
+		}
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ func TestMadeUpMemoryFilesAreRefused(t *testing.T) {
 		"a block device":      {files: []worker.MemoryFile{{Path: "x", Mode: block, Rdev: null}}},
 		"another name of one": {files: []worker.MemoryFile{{Path: "l", Mode: link, Link: "/etc/shadow"}, {Path: "x", Mode: file, First: "l"}}},
 		"of the host's":       {files: []worker.MemoryFile{{Path: "x", Mode: file, First: "/etc/shadow"}}},
+		"a link's number":     {files: []worker.MemoryFile{{Path: "d", Mode: dir, Ino: 7}, {Path: "l", Mode: link, Link: "/etc", Ino: 7}}},
+		"a node's number":     {files: []worker.MemoryFile{{Path: "l", Mode: link, Link: "/etc", Ino: 7}, {Path: "null", Mode: char, Rdev: null, Ino: 7}}},
 		"no content":          {files: []worker.MemoryFile{{Path: "x", Mode: file}}},
 	} {
 		for _, s := range []worker.State{{Shm: c.files}, {Dev: c.files}} {

@@ -101,7 +101,7 @@ func (e *memoryFile) write(dir int, made *numbered.Made) error {
 	case kind == unix.S_IFREG:
 		err = e.writeFile(dir, there)
 	case kind == unix.S_IFCHR:
-		if err = unix.Mknodat(dir, e.path, kind|0o600, int(e.stat.Rdev)); errors.Is(err, unix.EEXIST) { // of a new sandbox
+		if err = unix.Mknodat(dir, e.path, kind|0o600, int(e.stat.Rdev)); errors.Is(err, unix.EEXIST) && e.isAt(dir) { // of a new sandbox
 			err = nil
 		}
 	case there:
@@ -115,7 +115,14 @@ func (e *memoryFile) write(dir int, made *numbered.Made) error {
 	}
 	return errors.Join(
 		unix.Fchownat(dir, e.path, int(e.stat.Uid), int(e.stat.Gid), unix.AT_SYMLINK_NOFOLLOW),
-		unix.Fchmodat(dir, e.path, mode, 0))
+		unix.Fchmodat(dir, e.path, mode, unix.AT_SYMLINK_NOFOLLOW)) // a link would lead to a file of the host
+}
+
+// isAt reports whether the node is there.
+func (e *memoryFile) isAt(dir int) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, e.path, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == e.stat.Rdev
 }
 
 func (e *memoryFile) writeFile(dir int, there bool) error {
