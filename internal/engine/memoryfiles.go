@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ type memoryFile struct {
 	path  string // relative
 	stat  unix.Stat_t
 	link  string
-	data  int    // descriptor of a file's content, or -1
+	data  int    // descriptor of a file's content, or -1: it has none, whatever its size
 	first string // of another name of the same file
 }
 
@@ -113,8 +114,11 @@ func (s *directory) add(dir int, name string, e memoryFile, seen map[uint64]stri
 			break
 		}
 		seen[e.stat.Ino] = e.path
+		if e.stat.Blocks == 0 { // it takes no descriptor for as long as the checkpoint is
+			break
+		}
 		if e.data, err = copyContent(dir, name, e.stat.Size); err != nil {
-			return fmt.Errorf("copy /%s/%s: %w", s.at, e.path, err)
+			return s.copyError(&e, err)
 		}
 	case unix.S_IFDIR:
 		if sub, err = unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
@@ -127,6 +131,14 @@ func (s *directory) add(dir int, name string, e memoryFile, seen map[uint64]stri
 		return s.read(sub, e.path, seen)
 	}
 	return nil
+}
+
+func (s *directory) copyError(e *memoryFile, err error) error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return fault.New(fault.Exhausted, "copy /%s/%s: %w", s.at, e.path, err).
+			WithHint("remove checkpoints or files there, or raise the limit of open files of the daemon (LimitNOFILE)")
+	}
+	return fmt.Errorf("copy /%s/%s: %w", s.at, e.path, err)
 }
 
 func readNames(dir int) ([]string, error) {

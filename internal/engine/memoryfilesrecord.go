@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -39,30 +40,36 @@ func (s *directory) record(keep func(*os.File, error) (*os.File, error)) (out []
 // anybody's: of one that no sandbox can have had it makes nothing.
 func memoryFilesOf(s *worker.State) (*memoryFiles, error) {
 	m := newMemoryFiles()
-	m.shm.take(s.Shm)
-	m.dev.take(s.Dev)
+	err := errors.Join(m.shm.take(s.Shm), m.dev.take(s.Dev))
 	for _, d := range m.all() {
-		if err := d.check(); err != nil {
-			m.close()
-			return nil, err
+		if err == nil {
+			err = d.check()
 		}
+	}
+	if err != nil {
+		m.close()
+		return nil, err
 	}
 	return m, nil
 }
 
-func (s *directory) take(files []worker.MemoryFile) {
+func (s *directory) take(files []worker.MemoryFile) (failed error) {
 	for _, f := range files {
 		e := memoryFile{path: f.Path, link: f.Link, first: f.First, data: -1}
 		e.stat.Mode, e.stat.Uid, e.stat.Gid, e.stat.Size = f.Mode, f.UID, f.GID, f.Size
 		e.stat.Ino, e.stat.Rdev, e.stat.Atim, e.stat.Mtim = f.Ino, f.Rdev, f.Accessed, f.Modified
 		if f.Data != nil {
-			if fd, err := unix.FcntlInt(f.Data.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			fd, err := unix.FcntlInt(f.Data.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			if err == nil {
 				e.data = fd
+			} else if failed == nil {
+				failed = s.copyError(&e, err)
 			}
 			_ = f.Data.Close()
 		}
 		s.entries = append(s.entries, e)
 	}
+	return failed
 }
 
 // check holds every name to be in the directory itself or in one before it, since a symbolic
@@ -82,8 +89,6 @@ func (s *directory) check() error {
 			return fault.New(fault.Invalid, "it has a file %q in /%s that is another name of one that it has not (%q)", e.path, s.at, e.first)
 		case kind == unix.S_IFBLK || e.isDevice() && e.stat.Rdev != 0 && !slices.ContainsFunc(sandbox.Devices(), func(d sandbox.Device) bool { return d.Rdev == e.stat.Rdev }):
 			return fault.New(fault.Invalid, "it has a device %q in /%s that no sandbox has", e.path, s.at)
-		case kind == unix.S_IFREG && e.first == "" && e.data < 0:
-			return fault.New(fault.Invalid, "it has a file %q in /%s without content", e.path, s.at)
 		case e.first == "" && numbers[e.stat.Ino]: // files are made by their numbers, so one would be put in the other's place
 			return fault.New(fault.Invalid, "it has a file %q in /%s with the number of another (%d)", e.path, s.at, e.stat.Ino)
 		}

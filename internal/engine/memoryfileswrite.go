@@ -135,7 +135,7 @@ func (e *memoryFile) writeFile(dir int, there bool) error {
 		return err
 	}
 	defer unix.Close(to)
-	if err := unix.Ftruncate(to, e.stat.Size); err != nil {
+	if err := unix.Ftruncate(to, e.stat.Size); err != nil || e.data < 0 {
 		return err
 	}
 	return process.CopyData(to, e.data, e.stat.Size)

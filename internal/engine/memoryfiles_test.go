@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What has no content takes no descriptor of the supervisor's, of which all sandboxes of a template have a
+// part: many files with names alone would take them all in a few checkpoints.
+func TestFilesWithoutContentTakeNoDescriptors(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	for _, root := range []string{from, to} {
+		if err := os.MkdirAll(filepath.Join(root, "dev/shm"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(root, name string) string { return filepath.Join(root, "dev/shm", name) }
+	for _, err := range []error{
+		os.WriteFile(at(from, "empty"), nil, 0o600), os.WriteFile(at(from, "holes"), nil, 0o600),
+		os.Truncate(at(from, "holes"), 1<<20), os.WriteFile(at(from, "full"), []byte("content"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(root string) int {
+		fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		return fd
+	}
+	m := newMemoryFiles()
+	defer m.close()
+	if err := m.shm.in(open(from), func(dir int) error { return m.shm.read(dir, "", map[uint64]string{}) }); err != nil {
+		t.Fatal(err)
+	}
+	var held int
+	for _, e := range m.shm.entries {
+		if e.data >= 0 {
+			held++
+		}
+	}
+	if held != 1 {
+		t.Errorf("%d files take descriptors", held)
+	}
+	if err := m.write(open(to)); err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range map[string]int64{"empty": 0, "holes": 1 << 20, "full": 7} {
+		if st, err := os.Stat(at(to, name)); err != nil || st.Size() != size {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
+	}
+	if got, err := os.ReadFile(at(to, "full")); err != nil || string(got) != "content" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
