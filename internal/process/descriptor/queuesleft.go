@@ -60,7 +60,13 @@ func (c *Capturer) listQueues() error {
 // addQueue adds a queue unless somebody has it open. It takes the descriptor.
 func (c *Capturer) addQueue(fd int) error {
 	d := description{fd: fd, next: -1, left: true}
-	if err := c.look(&d); err != nil || slices.ContainsFunc(c.descriptions, func(e description) bool { return e.sameInode(&d) }) {
+	err := c.look(&d)
+	for i := 0; err == nil && i < len(c.descriptions); i++ {
+		if c.descriptions[i].sameInode(&d) {
+			return unix.Close(fd)
+		}
+	}
+	if err != nil {
 		_ = unix.Close(fd)
 		return err
 	}
