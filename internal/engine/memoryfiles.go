@@ -87,6 +87,10 @@ func (s *directory) read(dir int, at string, seen map[uint64]string) error {
 // look finds out what a name stands for.
 func (s *directory) look(dir int, at, name string) (memoryFile, error) {
 	e := memoryFile{path: filepath.Join(at, name), data: -1}
+	if len(e.path) >= unix.PathMax {
+		return e, fault.New(fault.Uncapturable, "/%s has a file whose path is longer than the %d bytes that one can be made by", s.at, unix.PathMax-1).
+			WithHint("move or remove it, then try again")
+	}
 	if err := unix.Fstatat(dir, name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return e, fmt.Errorf("stat /%s/%s: %w", s.at, e.path, err)
 	}

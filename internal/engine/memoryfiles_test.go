@@ -3,9 +3,12 @@ package engine
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/fault"
 )
 
 // What has no content takes no descriptor of the supervisor's, of which all sandboxes of a template have a
@@ -58,5 +61,31 @@ func TestFilesWithoutContentTakeNoDescriptors(t *testing.T) {
 	}
 	if got, err := os.ReadFile(at(to, "full")); err != nil || string(got) != "content" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A file that a restore could not make is refused when it is looked at, not when the sandbox is to come back.
+func TestTooLongPathsInMemoryAreRefused(t *testing.T) {
+	name := strings.Repeat("d", 200)
+	for depth, fits := range map[int]bool{20: true, 21: false} { // 4,019 and 4,220 bytes
+		dir, err := unix.Open(t.TempDir(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top := dir
+		for range depth {
+			if err := unix.Mkdirat(dir, name, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if dir, err = unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(dir)
+		}
+		defer unix.Close(top)
+		m := newMemoryFiles()
+		if err := m.shm.read(top, "", map[uint64]string{}); fits != (err == nil) || err != nil && !fault.Is(err, fault.Uncapturable) {
+			t.Errorf("at a depth of %d: %v", depth, err)
+		}
 	}
 }
