@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -253,6 +254,17 @@ func (l *Live) findLastPID(c *Capture) {
 	}
 }
 
+// openQueues opens the list of message queues at the first stop that can.
+func (l *Live) openQueues() (*os.File, error) {
+	if l.lists {
+		return l.queues, nil
+	}
+	var err error
+	l.queues, err = descriptor.OpenQueues(l.cfg.Root)
+	l.lists = err == nil
+	return l.queues, err
+}
+
 func (l *Live) readDescriptors(c *Capture, env descriptor.Env) error {
 	in := make([]descriptor.Process, len(l.order))
 	for i, p := range l.order {
@@ -265,7 +277,7 @@ func (l *Live) readDescriptors(c *Capture, env descriptor.Env) error {
 	}
 	env.Clocks = clocksOf(&l.cfg)
 	var err error
-	if env.Queues, err = l.queues(); err != nil {
+	if env.Queues, err = l.openQueues(); err != nil {
 		return err
 	}
 	r, err := l.descriptors.Capture(in, env)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,8 +59,9 @@ type Live struct {
 	alarm   *alarm
 	pin     pin
 
-	ipc         int                      // the incarnation's IPC namespace; -1: not opened yet
-	queues      func() (*os.File, error) // see [descriptor.OpenQueues]
+	ipc         int      // the incarnation's IPC namespace; -1: not opened yet
+	queues      *os.File // see openQueues
+	lists       bool     // whether queues was opened
 	descriptors descriptor.Capturer
 	origins     *memory.Origins
 	undescribed map[sharedKey]bool // shared memory that no descriptor referred to at the last stop
@@ -135,8 +135,7 @@ func NewLive(cfg Config) (*Live, error) {
 	return &Live{
 		undertaker: newUndertaker(),
 		cfg:        cfg, procs: map[int]*liveProcess{}, threads: map[int]*liveThread{},
-		queues: sync.OnceValues(func() (*os.File, error) { return descriptor.OpenQueues(cfg.Root) }),
-		ipc:    -1, alarm: a, origins: memory.NewOrigins(), buf: make([]byte, 1<<16),
+		ipc: -1, alarm: a, origins: memory.NewOrigins(), buf: make([]byte, 1<<16),
 	}, nil
 }
 
@@ -170,9 +169,7 @@ func (l *Live) Close() error {
 	if l.ipc >= 0 {
 		_ = unix.Close(l.ipc)
 	}
-	if q, err := l.queues(); err == nil {
-		_ = q.Close() // also of none
-	}
+	_ = l.queues.Close() // also of none
 	l.alarm.close()
 	return err
 }
