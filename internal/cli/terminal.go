@@ -41,7 +41,7 @@ func (inv *invocation) size() client.Window {
 // terminal: nothing could be typed into it as meant.
 func (inv *invocation) checkTerminal(s streams) error {
 	if s.interactive && s.tty && !onTerminal(inv.in) {
-		return fault.New(fault.Invalid, "-it: the input is not a terminal").WithHint("use -i alone to pipe into a command")
+		return fault.New(fault.Invalid, "the input is not a terminal").WithHint("use exec -i, without -t, to pipe into a command")
 	}
 	return nil
 }

@@ -31,7 +31,8 @@ type box struct {
 	removed    bool
 	suspended  string // the checkpoint at which it was suspended; empty: it was not
 
-	uppers atomic.Int64 // made so far: their ids are never used again
+	awaited atomic.Int32 // suspensions that wait for its checkpoints to be durable
+	uppers  atomic.Int64 // made so far: their ids are never used again
 
 	sessions sessions
 }

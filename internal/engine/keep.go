@@ -91,6 +91,7 @@ func (c *checkpoint) write(ctx context.Context, w *worker.Client) (int64, error)
 	if err != nil {
 		return 0, err
 	}
+	k.Awaited = c.owner.awaited.Load() > 0
 	info, err := w.Write(ctx, k)
 	if fault.Is(err, fault.NotFound) && k.Parent != "" {
 		// The parent is not durable, or not any more: all of it, then.

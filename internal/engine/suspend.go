@@ -64,6 +64,8 @@ func (e *Engine) suspend(ctx context.Context, b *box, o *body, id string) (err e
 	if !e.keeper.on {
 		return fault.New(fault.Unsupported, "nothing here makes checkpoints durable")
 	}
+	b.awaited.Add(1)
+	defer b.awaited.Add(-1)
 	o.finishing.wait()
 	e.keeper.waitFor(b) // what it is a difference to comes first
 	c, u, err := e.checkpoint(b, o, id, true, newStages())

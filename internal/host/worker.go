@@ -69,10 +69,11 @@ func (w *workers) run(ctx context.Context) {
 }
 
 // workerCapabilities are for files of any owner and kind, and for the attributes
-// that overlay keeps (SYS_ADMIN; btrfs lets nobody else search its trees either).
+// that overlay keeps (SYS_ADMIN; btrfs lets nobody else search its trees either), and to be
+// as fast as others while somebody waits (SYS_NICE).
 var workerCapabilities = []int{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD,
-	unix.CAP_SETFCAP, unix.CAP_SYS_ADMIN,
+	unix.CAP_SETFCAP, unix.CAP_SYS_ADMIN, unix.CAP_SYS_NICE,
 }
 
 // runOne runs one worker until it ends, or ctx does. reason says how it ended.

@@ -34,12 +34,12 @@ func (w *Worker) verbs() *wire.Mux {
 	wire.Handle(m, control.VerbAttach, w.attach)
 	wire.Handle(m, control.VerbWrite, w.write)
 	wire.Handle(m, control.VerbList, w.list)
-	wire.Handle(m, control.VerbRead, w.read)
-	wire.Handle(m, control.VerbUnpack, w.unpack)
+	handleAwaited(w, m, control.VerbRead, w.read)
+	handleAwaited(w, m, control.VerbUnpack, w.unpack)
 	wire.Handle(m, control.VerbRemove, w.remove)
-	wire.Handle(m, control.VerbVerify, w.verify)
-	wire.Handle(m, control.VerbExport, w.export)
-	wire.Handle(m, control.VerbImport, w.importAll)
+	handleAwaited(w, m, control.VerbVerify, w.verify)
+	handleAwaited(w, m, control.VerbExport, w.export)
+	handleAwaited(w, m, control.VerbImport, w.importAll)
 	return m
 }
 
@@ -76,6 +76,9 @@ func (w *Worker) write(ctx context.Context, _ wire.None, files []*os.File) (dura
 		return durable.Info{}, nil, err
 	}
 	defer closeCheckpoint(&k)
+	if k.Awaited {
+		defer w.awaiting.begin()()
+	}
 	w.writing.Lock()
 	defer w.writing.Unlock()
 	if err := failWrite.Hit(); err != nil {

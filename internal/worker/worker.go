@@ -1,7 +1,7 @@
 // Package worker is the process that does the long work on a family's
 // checkpoints: it writes them to the family's repository, reads, verifies,
-// exports and removes them. It runs at the lowest priority and stands still
-// while a checkpoint does, so that nobody feels it.
+// exports and removes them. It runs at the lowest priority unless somebody waits for
+// it, and stands still while a checkpoint does, so that nobody feels it.
 //
 // The host starts it with a connection ([control.FDControl]) and a configuration
 // ([control.FDConfig]), hands in the sockets of its clients, the supervisor's,
@@ -26,7 +26,6 @@ import (
 
 	"github.com/sandtree/sandtree/internal/durable"
 	"github.com/sandtree/sandtree/internal/fault"
-	"github.com/sandtree/sandtree/internal/linux/sched"
 	"github.com/sandtree/sandtree/internal/wire"
 	"github.com/sandtree/sandtree/internal/worker/control"
 )
@@ -54,13 +53,13 @@ func Main(ctx context.Context, log *slog.Logger) error {
 	}
 	debug.SetMemoryLimit(heapLimit)
 	runtime.GOMAXPROCS(max(1, runtime.NumCPU()-1)) // one stays free for those who are waited for
-	if err := sched.Background(lowest); err != nil {
-		log.Warn("the worker runs with the priority of others", "error", err)
-	}
 	w, err := Open(cfg, log)
 	if err != nil {
 		sock.Close()
 		return err
+	}
+	if err := w.awaiting.background(); err != nil {
+		log.Warn("the worker runs with the priority of others", "error", err)
 	}
 	defer w.Close()
 	host := wire.NewPeer(sock, w.hostVerbs(), w.log)
@@ -91,6 +90,8 @@ type Worker struct {
 	writing sync.Mutex
 	collect collector
 
+	awaiting *awaiting
+
 	mu   sync.Mutex
 	gate *control.Gate // of the client that came last; nil: none
 
@@ -109,7 +110,7 @@ func Open(cfg control.Config, log *slog.Logger) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, log: log, repo: repo}
+	w := &Worker{cfg: cfg, log: log, repo: repo, awaiting: newAwaiting()}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.collect.start(w)
 	return w, nil

@@ -65,6 +65,7 @@ type Checkpoint struct {
 	Sandbox string
 	Name    string
 	Created time.Time
+	Awaited bool // somebody waits for it to be durable
 	Tree    *image.Tree
 	Memory  []Memory
 	// Upper is the directory of the snapshot's files (rootfs.Store.Content).
