@@ -68,9 +68,6 @@ func (r *rounds) round(ctx context.Context, sb *client.Sandbox, d *driver) error
 	}
 	begin := time.Now()
 	var last []string
-	// A driver does not wait for what it has no use for any more.
-	removed := make(chan error, 1)
-	removed <- nil
 	n := min(perRound, *often-r.checkpoints)
 	for i := range n {
 		time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / perSecond)))
@@ -84,15 +81,11 @@ func (r *rounds) round(ctx context.Context, sb *client.Sandbox, d *driver) error
 			r.stages[stage] += time.Duration(ns)
 		}
 		if last = append(last, k.ID); len(last) > 2 {
-			if err := <-removed; err != nil {
+			if err := sb.RemoveCheckpoint(ctx, last[0]); err != nil {
 				return err
 			}
-			go func(id string) { removed <- sb.RemoveCheckpoint(ctx, id) }(last[0])
 			last = last[1:]
 		}
-	}
-	if err := <-removed; err != nil {
-		return err
 	}
 	r.took += time.Since(begin)
 	middle, err := d.steps()
