@@ -100,10 +100,11 @@ func (b *box) killDuring(ctx context.Context, victim disaster, after time.Durati
 	}
 	got := <-replied
 	durable = got.err == nil
-	// It may be there all the same.
+	// It may be there all the same. What the daemon had not been told of before it was killed it
+	// learns from the disk when the sandbox wakes.
 	var id string
 	err = through(ctx, func() error {
-		if _, err := b.sb.Stats(ctx); err != nil {
+		if _, err := b.sb.Run(ctx, client.Command{Argv: []string{"true"}}, client.Stdio{}); err != nil {
 			return err
 		}
 		id, err = b.named(ctx, called)
