@@ -49,7 +49,7 @@ func (s *directory) readChanged(dir int, owner uint32) error {
 	return nil
 }
 
-// sameNodes reports whether all is as it was, which costs a tenth of looking at everything: no
+// sameNodes reports whether all is as it was, which costs a third of looking at everything: no
 // name has changed, and the nodes have their owners and rights.
 func (s *directory) sameNodes(dir int, own *unix.Stat_t, owner uint32) (bool, error) {
 	if own.Mtim != sandbox.DevMade {
