@@ -44,6 +44,9 @@ def dgram(name=None):
 put(dgram("log.sock"), 70); put(dgram(), 71); so(71).connect("log.sock"); put(dgram("reply.sock"), 72)
 os.write(71, b"unnamed"); so(72).sendto(b"named", "/tmp/d/log.sock"); os.write(71, b"again")
 put(dgram("\0ab"), 73); so(72).connect("\0ab"); os.write(72, b"to abstract")
+# an abstract name is one of each type
+put(dgram("\0abstract"), 74); put(dgram(), 75); so(75).connect("\0abstract"); os.write(75, b"datagram")
+put(listen("\0abstract", S.SOCK_SEQPACKET), 76); put(client("\0abstract", typ=S.SOCK_SEQPACKET), 77); put(so(76).accept()[0], 78)
 print("ready", flush=True)
 sys.stdin.read()
 `
@@ -80,14 +83,14 @@ func TestUnixNames(t *testing.T) {
 }
 
 func checkNames(t *testing.T, b *body, v *restored) {
-	names := map[int]string{50: "/tmp/d/abs.sock", 52: "/tmp/d/abs.sock", 53: "/tmp/d/client.sock", 56: "rel.sock", 57: "@abstract", 58: "@abstract", 60: "gone.sock", 62: "gone.sock", 63: "gone.sock", 64: "first.sock", 70: "log.sock", 72: "reply.sock", 73: "@ab"}
+	names := map[int]string{50: "/tmp/d/abs.sock", 52: "/tmp/d/abs.sock", 53: "/tmp/d/client.sock", 56: "rel.sock", 57: "@abstract", 58: "@abstract", 60: "gone.sock", 62: "gone.sock", 63: "gone.sock", 64: "first.sock", 70: "log.sock", 72: "reply.sock", 73: "@ab", 74: "@abstract", 76: "@abstract", 78: "@abstract"}
 	for n, want := range names {
 		a, err := unix.Getsockname(v.fd(n))
 		if u, ok := a.(*unix.SockaddrUnix); err != nil || !ok || u.Name != want {
 			t.Errorf("descriptor %d has the name %+v (%v), want %s", n, a, err, want)
 		}
 	}
-	for n, want := range map[int]string{51: "/tmp/d/abs.sock", 53: "/tmp/d/abs.sock", 55: "rel.sock", 61: "gone.sock", 71: "log.sock", 72: "@ab"} {
+	for n, want := range map[int]string{51: "/tmp/d/abs.sock", 53: "/tmp/d/abs.sock", 55: "rel.sock", 61: "gone.sock", 71: "log.sock", 72: "@ab", 75: "@abstract", 77: "@abstract"} {
 		a, err := unix.Getpeername(v.fd(n))
 		if u, ok := a.(*unix.SockaddrUnix); err != nil || !ok || u.Name != want {
 			t.Errorf("descriptor %d is connected to %+v (%v), want %s", n, a, err, want)
@@ -133,6 +136,8 @@ func checkNames(t *testing.T, b *body, v *restored) {
 		}
 	}
 	expectRead(t, v.fd(73), "to abstract")
+	expectRead(t, v.fd(74), "datagram")
+	expectConnected(t, v.fd(77), v.fd(78))
 	if _, err := unix.Write(v.fd(71), []byte("new")); err != nil {
 		t.Error(err)
 	}

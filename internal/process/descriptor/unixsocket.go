@@ -35,7 +35,8 @@ type unixFamily struct{}
 
 // socketName is a name that unix sockets of the sandbox have.
 type socketName struct {
-	abstract    []byte      // with its NUL
+	abstract    []byte      // with its NUL; each type of socket has such names of its own
+	kind        uint8       // the type of socket
 	inode, dev  uint32      // else of the file
 	place       description // of the file
 	path, base  string
@@ -267,7 +268,7 @@ func (c *Capturer) bound(address []byte) int {
 // listens reports whether a socket's name is one that somebody listens at.
 func (c *Capturer) listens(u *sockdiag.Unix) bool {
 	for i := range c.unix {
-		if e := &c.unix[i]; e.State == stateListen && e.FileInode == u.FileInode && e.FileDevice == u.FileDevice && bytes.Equal(e.Name, u.Name) {
+		if e := &c.unix[i]; e.State == stateListen && e.Type == u.Type && e.FileInode == u.FileInode && e.FileDevice == u.FileDevice && bytes.Equal(e.Name, u.Name) {
 			return true
 		}
 	}
@@ -278,11 +279,11 @@ func (c *Capturer) listens(u *sockdiag.Unix) bool {
 func (c *Capturer) nameSocket(d *description, u *sockdiag.Unix) error {
 	s := d.socket
 	at := slices.IndexFunc(c.names, func(n socketName) bool {
-		return n.inode == u.FileInode && n.dev == u.FileDevice && (u.FileInode != 0 || bytes.Equal(n.abstract, u.Name))
+		return n.inode == u.FileInode && n.dev == u.FileDevice && n.kind == u.Type && (u.FileInode != 0 || bytes.Equal(n.abstract, u.Name))
 	})
 	if at < 0 {
 		at = len(c.names)
-		c.names = append(c.names, socketName{abstract: u.Name, inode: u.FileInode, dev: u.FileDevice})
+		c.names = append(c.names, socketName{abstract: u.Name, kind: u.Type, inode: u.FileInode, dev: u.FileDevice})
 	}
 	s.Unix.Name = at + 1
 	if u.FileInode == 0 {
