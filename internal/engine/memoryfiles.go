@@ -23,6 +23,7 @@ type memoryFiles struct {
 type directory struct {
 	at      string // from the root
 	entries []memoryFile
+	held    int64 // bytes of small ones
 }
 
 // memoryFile is a file of one, parents before what is in them.
@@ -30,11 +31,19 @@ type memoryFile struct {
 	path  string // relative
 	stat  unix.Stat_t
 	link  string
-	data  int    // descriptor of a file's content, or -1: it has none, whatever its size
+	small []byte // a file's content, if it is small
+	data  int    // descriptor of the content of another, or -1: it has none, whatever its size
 	first string // of another name of the same file
 }
 
 const maxMemoryFiles = 10_000
+
+// Small files are held as bytes, up to so many in a directory: a descriptor each would be one of
+// the supervisor's, of which all sandboxes of a template have a part, and takes longer.
+const (
+	smallFile  = 16 << 10
+	smallFiles = 4 << 20 // a record has them whole, once more in each
+)
 
 func newMemoryFiles() *memoryFiles {
 	return &memoryFiles{shm: directory{at: "dev/shm"}, dev: directory{at: "dev"}}
@@ -121,7 +130,13 @@ func (s *directory) add(dir int, name string, e memoryFile, seen map[uint64]stri
 		if e.stat.Blocks == 0 { // it takes no descriptor for as long as the checkpoint is
 			break
 		}
-		if e.data, err = copyContent(dir, name, e.stat.Size); err != nil {
+		if e.stat.Size <= smallFile && s.held+e.stat.Size <= smallFiles {
+			e.small, err = smallContent(dir, name, e.stat.Size)
+			s.held += e.stat.Size
+		} else {
+			e.data, err = copyContent(dir, name, e.stat.Size)
+		}
+		if err != nil {
 			return s.copyError(&e, err)
 		}
 	case unix.S_IFDIR:
@@ -155,9 +170,24 @@ func readNames(dir int) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
+// openContent opens a file without waiting: for who has a lease on it, say (fcntl(2)).
+func openContent(dir int, name string) (int, error) {
+	return unix.Openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+func smallContent(dir int, name string, size int64) ([]byte, error) {
+	from, err := openContent(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(from)
+	b := make([]byte, size)
+	n, err := unix.Pread(from, b, 0) // of memory, which comes whole
+	return b[:max(n, 0)], err
+}
+
 func copyContent(dir int, name string, size int64) (int, error) {
-	// Not waiting: for who has a lease on it, say (fcntl(2)).
-	from, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	from, err := openContent(dir, name)
 	if err != nil {
 		return -1, err
 	}
@@ -186,7 +216,7 @@ func (m *memoryFiles) close() {
 				_ = unix.Close(e.data)
 			}
 		}
-		s.entries = nil
+		s.entries, s.held = nil, 0
 	}
 }
 
@@ -195,6 +225,7 @@ func (m *memoryFiles) all() []*directory { return []*directory{&m.dev, &m.shm} }
 // weigh is what their content takes, in bytes.
 func (m *memoryFiles) weigh() (n int64) {
 	for _, s := range m.all() {
+		n += s.held
 		for i := range s.entries {
 			if e := &s.entries[i]; e.data >= 0 {
 				n += heldBy(e.data)

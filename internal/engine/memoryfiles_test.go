@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,19 +12,22 @@ import (
 	"github.com/sandtree/sandtree/internal/fault"
 )
 
-// What has no content takes no descriptor of the supervisor's, of which all sandboxes of a template have a
-// part: many files with names alone would take them all in a few checkpoints.
-func TestFilesWithoutContentTakeNoDescriptors(t *testing.T) {
+// What has no content, or little, takes no descriptor of the supervisor's, of which all sandboxes of a template
+// have a part: many such files would take them all in a few checkpoints.
+func TestSmallFilesTakeNoDescriptors(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	for _, root := range []string{from, to} {
 		if err := os.MkdirAll(filepath.Join(root, "dev/shm"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+	page, large := make([]byte, smallFile), bytes.Repeat([]byte("large"), smallFile)
+	page[6000] = 1
 	at := func(root, name string) string { return filepath.Join(root, "dev/shm", name) }
 	for _, err := range []error{
 		os.WriteFile(at(from, "empty"), nil, 0o600), os.WriteFile(at(from, "holes"), nil, 0o600),
 		os.Truncate(at(from, "holes"), 1<<20), os.WriteFile(at(from, "full"), []byte("content"), 0o600),
+		os.WriteFile(at(from, "page"), page, 0o600), os.WriteFile(at(from, "large"), large, 0o600),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -54,13 +58,14 @@ func TestFilesWithoutContentTakeNoDescriptors(t *testing.T) {
 	if err := m.write(open(to)); err != nil {
 		t.Fatal(err)
 	}
-	for name, size := range map[string]int64{"empty": 0, "holes": 1 << 20, "full": 7} {
-		if st, err := os.Stat(at(to, name)); err != nil || st.Size() != size {
-			t.Errorf("%s: %v, %v", name, st, err)
+	for name, want := range map[string][]byte{"empty": nil, "holes": make([]byte, 1<<20), "full": []byte("content"), "page": page, "large": large} {
+		if got, err := os.ReadFile(at(to, name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}
-	if got, err := os.ReadFile(at(to, "full")); err != nil || string(got) != "content" {
-		t.Errorf("%q, %v", got, err)
+	var st unix.Stat_t
+	if err := unix.Stat(at(to, "page"), &st); err != nil || st.Blocks*512 >= smallFile {
+		t.Errorf("one page of a file takes %d bytes, %v", st.Blocks*512, err)
 	}
 }
 

@@ -20,7 +20,7 @@ func (s *directory) record(keep func(*os.File, error) (*os.File, error)) (out []
 	for _, e := range s.entries {
 		f := worker.MemoryFile{
 			Path: e.path, Mode: e.stat.Mode, UID: e.stat.Uid, GID: e.stat.Gid, Size: e.stat.Size, Link: e.link, First: e.first,
-			Ino: e.stat.Ino, Rdev: e.stat.Rdev, Accessed: e.stat.Atim, Modified: e.stat.Mtim,
+			Ino: e.stat.Ino, Rdev: e.stat.Rdev, Content: e.small, Accessed: e.stat.Atim, Modified: e.stat.Mtim,
 		}
 		if e.data >= 0 {
 			fd, err := unix.FcntlInt(uintptr(e.data), unix.F_DUPFD_CLOEXEC, 0)
@@ -55,7 +55,8 @@ func memoryFilesOf(s *worker.State) (*memoryFiles, error) {
 
 func (s *directory) take(files []worker.MemoryFile) (failed error) {
 	for _, f := range files {
-		e := memoryFile{path: f.Path, link: f.Link, first: f.First, data: -1}
+		e := memoryFile{path: f.Path, link: f.Link, first: f.First, small: f.Content, data: -1}
+		s.held += int64(len(f.Content))
 		e.stat.Mode, e.stat.Uid, e.stat.Gid, e.stat.Size = f.Mode, f.UID, f.GID, f.Size
 		e.stat.Ino, e.stat.Rdev, e.stat.Atim, e.stat.Mtim = f.Ino, f.Rdev, f.Accessed, f.Modified
 		if f.Data != nil {
@@ -89,6 +90,8 @@ func (s *directory) check() error {
 			return fault.New(fault.Invalid, "it has a file %q in /%s that is another name of one that it has not (%q)", e.path, s.at, e.first)
 		case kind == unix.S_IFBLK || e.isDevice() && e.stat.Rdev != 0 && !slices.ContainsFunc(sandbox.Devices(), func(d sandbox.Device) bool { return d.Rdev == e.stat.Rdev }):
 			return fault.New(fault.Invalid, "it has a device %q in /%s that no sandbox has", e.path, s.at)
+		case int64(len(e.small)) > e.stat.Size || len(e.small) > 0 && (kind != unix.S_IFREG || e.first != "" || e.data >= 0):
+			return fault.New(fault.Invalid, "it has a file %q in /%s with %d bytes that are not its", e.path, s.at, len(e.small))
 		case e.first == "" && numbers[e.stat.Ino]: // files are made by their numbers, so one would be put in the other's place
 			return fault.New(fault.Invalid, "it has a file %q in /%s with the number of another (%d)", e.path, s.at, e.stat.Ino)
 		}

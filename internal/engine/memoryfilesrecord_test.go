@@ -29,7 +29,7 @@ func TestMadeUpMemoryFilesAreRefused(t *testing.T) {
 		"of all kinds": {valid: true, files: []worker.MemoryFile{
 			{Path: "d", Mode: dir}, {Path: "d/f", Mode: file, Data: data()}, {Path: "g", Mode: file, First: "d/f"},
 			{Path: "l", Mode: link, Link: "/etc"}, {Path: "null", Mode: char, Rdev: null}, {Path: "gone"}, {Path: "p", Mode: unix.S_IFIFO},
-			{Path: "holes", Mode: file, Size: 1 << 20},
+			{Path: "holes", Mode: file, Size: 1 << 20}, {Path: "small", Mode: file, Size: 9, Content: []byte("content")},
 		}},
 		"through a link":      {files: []worker.MemoryFile{{Path: "l", Mode: link, Link: "/etc"}, {Path: "l/cron.d", Mode: dir}}},
 		"through a file":      {files: []worker.MemoryFile{{Path: "f", Mode: file, Data: data()}, {Path: "f/g", Mode: dir}}},
@@ -45,6 +45,8 @@ func TestMadeUpMemoryFilesAreRefused(t *testing.T) {
 		"a block device":      {files: []worker.MemoryFile{{Path: "x", Mode: block, Rdev: null}}},
 		"another name of one": {files: []worker.MemoryFile{{Path: "l", Mode: link, Link: "/etc/shadow"}, {Path: "x", Mode: file, First: "l"}}},
 		"of the host's":       {files: []worker.MemoryFile{{Path: "x", Mode: file, First: "/etc/shadow"}}},
+		"content of a link":   {files: []worker.MemoryFile{{Path: "l", Mode: link, Link: "/etc", Size: 4, Content: []byte("more")}}},
+		"more than its size":  {files: []worker.MemoryFile{{Path: "x", Mode: file, Size: 3, Content: []byte("more")}}},
 		"a link's number":     {files: []worker.MemoryFile{{Path: "d", Mode: dir, Ino: 7}, {Path: "l", Mode: link, Link: "/etc", Ino: 7}}},
 		"a node's number":     {files: []worker.MemoryFile{{Path: "l", Mode: link, Link: "/etc", Ino: 7}, {Path: "null", Mode: char, Rdev: null, Ino: 7}}},
 	} {

@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -135,8 +138,25 @@ func (e *memoryFile) writeFile(dir int, there bool) error {
 		return err
 	}
 	defer unix.Close(to)
-	if err := unix.Ftruncate(to, e.stat.Size); err != nil || e.data < 0 {
+	if err := unix.Ftruncate(to, e.stat.Size); err != nil {
 		return err
 	}
-	return process.CopyData(to, e.data, e.stat.Size)
+	if e.data >= 0 {
+		return process.CopyData(to, e.data, e.stat.Size)
+	}
+	return writePages(to, e.small)
+}
+
+// writePages writes content into an empty file, with holes for pages that are zero.
+func writePages(to int, content []byte) error {
+	for at := int64(0); len(content) > 0; {
+		page := content[:min(len(content), os.Getpagesize())]
+		if len(bytes.Trim(page, "\x00")) > 0 {
+			if n, err := unix.Pwrite(to, page, at); err != nil || n < len(page) {
+				return fmt.Errorf("wrote %d of %d bytes: %w", n, len(page), cmp.Or(err, error(unix.ENOSPC)))
+			}
+		}
+		at, content = at+int64(len(page)), content[len(page):]
+	}
+	return nil
 }

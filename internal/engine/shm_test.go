@@ -49,3 +49,24 @@ func TestSharedMemoryFilesComeBack(t *testing.T) {
 		}
 	}
 }
+
+// Thousands of small files come back from disk, too: their content is no file of its own there.
+func TestManySmallFilesAreDurable(t *testing.T) {
+	k := newKeeping(t)
+	box := k.create()
+	p := k.exec(box, false, "python3", "-c", interpreter)
+	p.until("= ready")
+	p.ask("import os, zlib", "= ")
+	p.ask("[open('/dev/shm/%d' % i, 'w').write('%d' % i * 9) for i in range(3000)]", "= ")
+	const look = "zlib.crc32(b''.join(open('/dev/shm/' + n, 'rb').read() for n in sorted(os.listdir('/dev/shm'))))"
+	was := p.ask(look, "= ")
+	c := k.kept(box, k.keep(box).ID)
+	p.ask("[os.remove('/dev/shm/%d' % i) for i in range(0, 3000, 2)]", "= ")
+	if n := k.engine.Unload(box); n != 1 {
+		t.Fatalf("%d checkpoints are on disk alone", n)
+	}
+	_, ss := k.rollback(box, c.ID)
+	if got := ss[p.id].ask(look, "= "); got != was {
+		t.Errorf("the files have %s, had %s", got, was)
+	}
+}

@@ -115,7 +115,8 @@ type MemoryFile struct {
 	UID, GID uint32
 	Size     int64
 	Link     string   // of a symbolic link
-	Data     *os.File // of a regular file
+	Data     *os.File // of a regular file, unless it has Content or nothing
+	Content  []byte   // of a small regular file; none in records of older versions
 	First    string   // of another name of the same file
 	Rdev     uint64   // of a device
 	// Ino and the times are as programs remember them; zero in records of older
