@@ -17,16 +17,35 @@ import (
 // before, and none had changed then.
 //
 // Programs give their advice right after they map something, which a stop may have come
-// between: so where mappings were new at the last stop, it is read once more.
+// between: so where one was new at the last stop, and had not just grown, it is read once more.
 func (t *Tracker) Prepare(soon bool) error {
 	if soon && t.steady > 1 {
 		return nil
 	}
 	n, err := t.readMaps()
-	if err != nil || n == 0 || bytes.Equal(t.text[:n], t.advised) && t.steady > 0 {
+	if err != nil || n == 0 {
 		return err
 	}
+	if bytes.Equal(t.text[:n], t.advised) {
+		if !t.unadvised {
+			return nil
+		}
+		t.unadvised = false
+	}
 	return t.readAdvice(t.text[:n])
+}
+
+// anyNew reports whether a mapping begins where none did before. Both lists are in order.
+func anyNew(before, now []image.VMA) bool {
+	for i := range now {
+		for len(before) > 0 && before[0].Start < now[i].Start {
+			before = before[1:]
+		}
+		if len(before) == 0 || before[0].Start > now[i].Start {
+			return true
+		}
+	}
+	return false
 }
 
 // advise gives the mappings their advice, and finds out which are tracked.

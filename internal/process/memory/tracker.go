@@ -34,6 +34,7 @@ type Tracker struct {
 	advised    []byte   // the text of maps that advice belongs to
 	advice     map[uint64]image.Advice
 	readvised  bool // it was read since the mappings were given it
+	unadvised  bool // a mapping was new at the last stop, and its advice may have come since
 	scratch    *Scratch
 	origins    *Origins // nil: every file is one of the live incarnation
 }
@@ -156,6 +157,7 @@ func (t *Tracker) take(vmas []image.VMA, n int) error {
 	for i := range vmas {
 		t.origins.apply(&vmas[i])
 	}
+	t.unadvised = t.unadvised || anyNew(t.vmas, vmas)
 	t.vmas, t.last = vmas, append(t.last[:0], t.text[:n]...)
 	return t.advise()
 }
