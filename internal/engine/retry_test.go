@@ -170,7 +170,7 @@ func TestWhatCanNeverBeWrittenIsNotTriedAgain(t *testing.T) {
 	box := k.create()
 	k.exec(box, false, "python3", "-c", `
 for i in range(1100):
-    open(f"/dev/shm/{i}", "w").write("x")
+    open(f"/dev/shm/{i}", "w").write("x" * 20000) # more than is kept without a descriptor
 print("= ready", flush=True)
 input()
 `).until("= ready")
