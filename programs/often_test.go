@@ -44,6 +44,8 @@ type rounds struct {
 	took, floorTook time.Duration
 	checkpoints     int
 	frozen          []time.Duration
+	answered        time.Duration            // all checkpoints, as who asks for them sees it
+	removed         time.Duration            // and their removals
 	stages          map[string]time.Duration // what checkpoints took until they were answered
 }
 
@@ -71,19 +73,23 @@ func (r *rounds) round(ctx context.Context, sb *client.Sandbox, d *driver) error
 	n := min(perRound, *often-r.checkpoints)
 	for i := range n {
 		time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / perSecond)))
+		asked := time.Now()
 		k, err := sb.CheckpointWith(ctx, client.CheckpointOptions{Async: true, NotDurable: true})
 		if err != nil {
 			return fmt.Errorf("checkpoint %d: %w", r.checkpoints+1, err)
 		}
+		r.answered += time.Since(asked)
 		r.checkpoints++
 		r.frozen = append(r.frozen, time.Duration(k.FrozenNS))
 		for stage, ns := range k.StageNS {
 			r.stages[stage] += time.Duration(ns)
 		}
 		if last = append(last, k.ID); len(last) > 2 {
+			asked := time.Now()
 			if err := sb.RemoveCheckpoint(ctx, last[0]); err != nil {
 				return err
 			}
+			r.removed += time.Since(asked)
 			last = last[1:]
 		}
 	}
@@ -119,9 +125,10 @@ func (r *rounds) String() string {
 	for _, stage := range slices.SortedFunc(maps.Keys(r.stages), func(a, b string) int { return cmp.Compare(r.stages[b], r.stages[a]) }) {
 		stages += fmt.Sprintf(" %s %.2f", stage, ms(r.stages[stage].Nanoseconds())/float64(r.checkpoints))
 	}
-	return fmt.Sprintf("%d checkpoints, %.1f a second; frozen %.2f ms, 99 of 100 below %.2f, at most %.2f; %.0f steps a second with them, %.0f without: a loss of %.0f %%; in ms:%s",
+	return fmt.Sprintf("%d checkpoints, %.1f a second; frozen %.2f ms, 99 of 100 below %.2f, at most %.2f; %.0f steps a second with them, %.0f without: a loss of %.0f %%; in ms: answered %.2f removed %.2f%s",
 		r.checkpoints, rate(r.checkpoints, r.took), ms(r.frozen[len(r.frozen)/2].Nanoseconds()), ms(r.frozen[len(r.frozen)*99/100].Nanoseconds()),
-		ms(r.frozen[len(r.frozen)-1].Nanoseconds()), with, without, 100*(1-with/without), stages)
+		ms(r.frozen[len(r.frozen)-1].Nanoseconds()), with, without, 100*(1-with/without),
+		ms(r.answered.Nanoseconds())/float64(r.checkpoints), ms(r.removed.Nanoseconds())/float64(r.checkpoints), stages)
 }
 
 // steps asks how much the load has done so far.
