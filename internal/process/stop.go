@@ -1,10 +1,8 @@
 package process
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sort"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
-	"github.com/sandtree/sandtree/internal/tracee"
 )
 
 // patience is how long a thread may take to stop; briefly is how long nearly all
@@ -184,207 +181,6 @@ func (l *Live) awaitAll(started []*seized) error {
 	}
 }
 
-// seized is a thread that was told to stop.
-type seized struct {
-	tid    int
-	leader int         // of its process, as far as it is known
-	status *status     // of a new one
-	known  *liveThread // nil: a new one
-	boost  boost
-}
-
-// seize tells a thread to stop. Nil without an error: it has ended.
-func (l *Live) seize(tid int) (*seized, error) {
-	s := &seized{tid: tid, known: l.known(tid)}
-	if s.known != nil {
-		s.leader = s.known.process.host
-	} else if st, err := readStatus(tid); err == nil {
-		s.leader, s.status = st.leader, &st
-	}
-	if l.cfg.Realtime {
-		s.boost.raise(tid)
-	}
-	if i := slices.IndexFunc(l.strays, func(x stray) bool { return x.tid == tid }); i >= 0 { // told already, at an earlier stop
-		l.strays = slices.Delete(l.strays, i, i+1)
-		return s, nil
-	}
-	// Its filter holds until it stands: it runs on until then.
-	err := trySeize(tid)
-	if err == nil {
-		err = ptrace.Interrupt(tid)
-	}
-	switch {
-	case err == nil:
-		l.undertaker.traces(tid)
-		return s, nil
-	case err == unix.ESRCH || err == unix.EPERM && ended(tid):
-		return nil, nil
-	case err == unix.EPERM && l.traces(tid):
-		return s, l.adopt(s)
-	case err == unix.EPERM:
-		s.boost.lower(tid, new(int))
-		return nil, fault.New(fault.Uncapturable, "%s is traced by another process inside (a debugger), or belongs to the kernel", describeThread(tid)).
-			WithHint("end the debugger, or detach it, and try again")
-	}
-	s.boost.lower(tid, new(int))
-	return nil, fmt.Errorf("seize thread %d: %w", tid, err)
-}
-
-// known returns the record of a thread, unless another one has its number by
-// now.
-func (l *Live) known(tid int) *liveThread {
-	t := l.threads[tid]
-	if t == nil {
-		return nil
-	}
-	p := t.process
-	if unix.PidfdSendSignal(p.pidfd, 0, nil, 0) == nil && unix.Tgkill(p.host, tid, 0) == nil {
-		return t
-	}
-	l.dropThread(t)
-	return nil
-}
-
-// describeThread names a thread that has no record to the user.
-func describeThread(tid int) string {
-	st, err := readStatus(tid)
-	if err != nil {
-		return fmt.Sprintf("thread %d", tid)
-	}
-	return fmt.Sprintf("process %d (%s)", st.group, st.name)
-}
-
-// ended reports whether a thread is gone, or as good as gone.
-func ended(tid int) bool {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/stat", tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return true
-	}
-	defer unix.Close(fd)
-	var buf [2048]byte
-	n, err := unix.Read(fd, buf[:])
-	if err != nil {
-		return true
-	}
-	s, err := parseStat(buf[:n])
-	return err != nil || s.state == 'Z' || s.state == 'X'
-}
-
-// await waits briefly until a thread stands, and reads its registers. A parent of
-// vfork is put aside. It reports whether nothing is left to wait for.
-func (l *Live) await(s *seized) (there bool, err error) {
-	t := l.threads[s.tid]
-	if t != nil && t.round == l.round {
-		return true, nil // two had this number: it was waited for as the other one
-	}
-	if s.known != t { // and that was its leader's, which is no more
-		s.known, s.status = nil, nil
-	}
-	st, err := l.wait(s.tid, briefly)
-	switch {
-	case err == unix.EINTR && inVfork(s.tid):
-		l.vforks = append(l.vforks, s)
-		return true, nil
-	case err == unix.EINTR:
-		return false, nil
-	case err == unix.ECHILD:
-		return l.move(s)
-	case err != nil:
-		return false, fmt.Errorf("wait for thread %d: %w", s.tid, err)
-	case !st.Stopped():
-		return true, nil // it ended
-	}
-	return l.standOrEnd(s, st)
-}
-
-// standOrEnd is stand, for a thread that may be killed meanwhile by an execve of another.
-// Who waits for its end is the same as if it had come to stand.
-func (l *Live) standOrEnd(s *seized, st ptrace.Status) (there bool, err error) {
-	err = l.stand(s, st)
-	switch t := l.threads[s.tid]; {
-	case err == nil:
-	case errors.Is(err, unix.ESRCH):
-		if t != nil {
-			l.dropThread(t)
-		}
-		s.known = nil
-		return false, nil
-	case t == nil || t.tracee == nil: // nobody knows that it stands
-		l.release(stray{s.tid, s.leader}, st)
-		s.boost.lower(s.tid, new(int))
-	}
-	return true, err
-}
-
-// stand makes a thread that has come to stand one of those that stand.
-func (l *Live) stand(s *seized, st ptrace.Status) (err error) {
-	t := s.known
-	if t == nil {
-		if t, err = l.meet(s); err != nil {
-			return err
-		}
-	}
-	if err := ptrace.SetOptions(s.tid, tracee.OptionsLive); err != nil {
-		return fmt.Errorf("options of thread %d: %w", s.tid, err)
-	}
-	t.round, t.boost = l.round, s.boost
-	t.process.round = l.round
-	t.deliver = 0
-	t.jobStop = 0
-	if st.Event() == unix.PTRACE_EVENT_STOP && st.Signal() != int(unix.SIGTRAP) {
-		t.jobStop = st.Signal()
-	}
-	if st.Event() == 0 { // it stopped on its way to a signal's delivery
-		t.deliver = st.Signal()
-		if t.pending, err = ptrace.PendingSignal(s.tid); err != nil {
-			return fmt.Errorf("signal of thread %d: %w", s.tid, err)
-		}
-	}
-	if err := ptrace.GetRegs(s.tid, &t.regs.PtraceRegs); err != nil {
-		return fmt.Errorf("registers of thread %d: %w", s.tid, err)
-	}
-	if err := unix.SchedGetaffinity(s.tid, &t.affinity); err != nil {
-		return fmt.Errorf("processors of thread %d: %w", s.tid, err)
-	}
-	l.pin.hold(s.tid)
-	t.tracee = tracee.Stopped(s.tid, t.regs)
-	t.noteWait()
-	if err := t.holdDispatch(); err != nil {
-		return err
-	}
-	return t.blockSignals()
-}
-
-// whileStopped is the mask of a thread while it stands: a signal would end
-// what it runs for us. A trap that is blocked would lose its handler.
-const whileStopped = ^uint64(0) &^ (1 << (unix.SIGTRAP - 1))
-
-// blockSignals keeps signals waiting until the thread goes on. One that waits
-// for signals with another mask (sigsuspend(2) and its like) starts its call
-// anew then, with the mask.
-func (t *liveThread) blockSignals() (err error) {
-	if t.mask, err = ptrace.GetSigmask(t.host); err == nil {
-		err = ptrace.SetSigmask(t.host, whileStopped)
-	}
-	if err != nil {
-		return fmt.Errorf("signal mask of thread %d: %w", t.host, err)
-	}
-	return nil
-}
-
-// wait waits for a thread to change, at most for d; then the error is EINTR.
-// Other signals interrupt the wait too, the runtime's own among them.
-func (l *Live) wait(tid int, d time.Duration) (st ptrace.Status, err error) {
-	l.alarm.set(d)
-	defer l.alarm.set(0)
-	for start := time.Now(); ; {
-		st, err = ptrace.WaitInterruptible(tid)
-		if err != unix.EINTR || time.Since(start) >= d {
-			return st, err
-		}
-	}
-}
-
 // tasks lists the threads of the cgroup.
 func (l *Live) tasks() ([]int, error) {
 	n := 0
@@ -412,26 +208,6 @@ func (l *Live) tasks() ([]int, error) {
 		}
 	}
 	return l.tids, nil
-}
-
-// returnTraps gives a thread, whose own mask holds again, the signals that came
-// while it ran for us: one as what it is about to get, which the kernel queues
-// again if it is blocked, others newly. A second trap was its process's, since a
-// thread gets its own first, and has one at most.
-func (t *liveThread) returnTraps() {
-	trapped := t.deliver == int(unix.SIGTRAP)
-	for _, si := range t.tracee.Traps {
-		sig := unix.Signal(binary.LittleEndian.Uint32(si[:]))
-		switch {
-		case t.deliver == 0:
-			t.deliver, t.pending = int(sig), si
-		case sig == unix.SIGTRAP && trapped:
-			_ = unix.Kill(t.process.host, sig)
-		default:
-			_ = unix.Tgkill(t.process.host, t.host, sig)
-		}
-		trapped = trapped || sig == unix.SIGTRAP
-	}
 }
 
 // Resume lets every thread go on as it was.
