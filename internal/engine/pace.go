@@ -14,6 +14,7 @@ type pace struct {
 	mu    sync.Mutex
 	tid   int // of the thread that makes it; 0: none yet, or not any more
 	hurry bool
+	calm  func() // gives the priority back that waited gave; nil: it gave none
 }
 
 // lowest is the nice value of work in the background.
@@ -25,14 +26,20 @@ func (p *pace) run(f func() error) error {
 		return sched.Urgently(f)
 	}
 	p.mu.Lock()
-	if !p.hurry {
-		p.tid = unix.Gettid()
+	p.tid = unix.Gettid()
+	if p.hurry {
+		p.calm = sched.Hasten(p.tid)
+	} else {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, p.tid, lowest) // only a matter of speed, here and below
 	}
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if p.calm != nil {
+			p.calm()
+			p.calm = nil
+		}
 		if p.tid != 0 {
 			_ = unix.Setpriority(unix.PRIO_PROCESS, p.tid, 0)
 			p.tid = 0
@@ -41,12 +48,13 @@ func (p *pace) run(f func() error) error {
 	return f()
 }
 
-// waited says that somebody waits now.
+// waited says that somebody waits now: it goes on as if it had been begun for him.
 func (p *pace) waited() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hurry = true
-	if p.tid != 0 {
+	if p.tid != 0 && p.calm == nil {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, p.tid, 0)
+		p.calm = sched.Hasten(p.tid)
 	}
 }

@@ -35,6 +35,7 @@ func (e *Engine) Rollback(ctx context.Context, r control.CheckpointRef) (control
 	begin, steps := time.Now(), newStages()
 	defer e.standbys.engage()()
 	next := e.standbys.take(b, c.id)
+	steps.done("standby") // one that is being built is waited for
 	if next == nil {
 		next, err = e.restore(b, c, steps, nil)
 	}

@@ -115,6 +115,45 @@ func TestUrgently(t *testing.T) {
 	}
 }
 
+// Another thread is hastened until that is taken back, or for a bounded time.
+func TestHasten(t *testing.T) {
+	needRealtime(t)
+	tid, end := make(chan int), make(chan bool)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		tid <- unix.Gettid()
+		<-end
+	}()
+	other := <-tid
+	defer close(end)
+	policy := func() uint32 {
+		a, e := sched.Get(other)
+		if e != 0 {
+			t.Fatal(e)
+		}
+		return a.Policy
+	}
+	sched.Urgently(func() bool { // this thread waits for no processor meanwhile
+		back := sched.Hasten(other)
+		sched.Hasten(other)() // changes nothing
+		if p := policy(); p != sched.FIFO {
+			t.Errorf("policy %d when it is hastened", p)
+		}
+		back()
+		return true
+	})
+	if p := policy(); p != sched.Other {
+		t.Errorf("policy %d when that was taken back", p)
+	}
+	defer sched.Hasten(other)()
+	for late := time.Now().Add(time.Minute); policy() != sched.Other; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("it has real-time priority after a minute")
+		}
+	}
+}
+
 // needRealtime skips the test where threads may not have real-time priority.
 func needRealtime(t *testing.T) {
 	t.Helper()

@@ -15,15 +15,24 @@ import (
 func Urgently[T any](f func() T) T {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	was, e := Get(0)
-	if e == 0 && was.Policy == Other && Realtime(0, true) == 0 {
-		// What takes long after all must not keep everything else waiting.
-		tid := unix.Gettid()
-		end := time.AfterFunc(UrgentTime, func() { Set(tid, was) })
-		defer Set(0, was)
-		defer end.Stop()
-	}
+	defer Hasten(unix.Gettid())()
 	return f()
+}
+
+// Hasten gives a thread, which must not end before, real-time priority until the function that it
+// returns is called, or until [UrgentTime] has gone by. Where the kernel refuses it (EPERM), or the
+// thread has such a priority, nothing happens.
+func Hasten(tid int) (back func()) {
+	was, e := Get(tid)
+	if e != 0 || was.Policy != Other || Realtime(tid, true) != 0 {
+		return func() {}
+	}
+	// What takes long after all must not keep everything else waiting.
+	end := time.AfterFunc(UrgentTime, func() { Set(tid, was) })
+	return func() {
+		end.Stop()
+		Set(tid, was)
+	}
 }
 
 // UrgentTime bounds the time with real-time priority: ten times what a
