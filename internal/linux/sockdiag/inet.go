@@ -14,7 +14,8 @@ type Inet struct {
 	Inode         uint32 // 0 for one that no descriptor refers to
 	State         uint8
 	Local, Remote netip.AddrPort // without a zone
-	// Unread is how many bytes wait to be read; an end of file counts as one.
+	// Unread is how many bytes wait to be read; an end of file counts as one. Of one
+	// that listens it is how many connections wait.
 	Unread uint32
 }
 

@@ -53,6 +53,12 @@ c = S.socket(); c.setblocking(False); c.connect_ex(("127.0.0.1", 1)); put(c, 70)
 put(connect(("127.0.0.1", 8080), own=("127.0.0.1", 41000)), 65); time.sleep(0.02); put(connect(("127.0.0.1", 8080)), 74); time.sleep(0.02); put(connect(("127.0.0.1", 8080)), 75); put(connect(("::1", 8081), S.AF_INET6), 66)
 # waiting, and closed by the client
 put(listen(("127.0.0.1", 8090)), 73); connect(("127.0.0.1", 8090)).close()
+# waiting at one port, for one of IPv6 alone, one of IPv4, one of an address, one of all others
+l = S.socket(S.AF_INET6); l.setsockopt(S.IPPROTO_IPV6, S.IPV6_V6ONLY, 1); l.bind(("::", 8091)); l.listen(9); put(l, 90)
+put(listen(("127.0.0.1", 8091)), 91); put(connect(("::1", 8091), S.AF_INET6), 92); put(connect(("127.0.0.1", 8091)), 93)
+for n, host in ((94, "0.0.0.0"), (95, "127.0.0.1")):
+    l = S.socket(); l.setsockopt(S.SOL_SOCKET, S.SO_REUSEPORT, 1); l.bind((host, 8092)); l.listen(9); put(l, n)
+for n in (96, 98, 100): put(connect(("127.0.0.2", 8092)), n); put(connect(("127.0.0.1", 8092)), n + 1)
 # bound, not bound
 c = S.socket(); c.bind(("127.0.0.1", 8085)); put(c, 71); put(S.socket(), 72)
 time.sleep(0.05)
@@ -130,13 +136,25 @@ func checkTCP(t *testing.T, v *restored, total int) {
 	expectRead(t, v.fd(63), "four")
 	exchange(t, v.fd(63), v.fd(64))
 	exchange(t, v.fd(61), v.fd(62))
-	for _, w := range [][2]int{{50, 65}, {50, 74}, {50, 75}, {60, 66}} {
+	for _, w := range [][2]int{{50, 65}, {50, 74}, {50, 75}, {60, 66}, {90, 92}, {91, 93}} {
 		got, err := acceptFrom(v.fd(w[0]))
 		if err != nil {
 			t.Fatal(err)
 		}
 		exchange(t, v.fd(w[1]), got)
 		_ = unix.Close(got)
+	}
+	for n, want := range map[int]string{94: "127.0.0.2:8092", 95: "127.0.0.1:8092"} {
+		for range 3 {
+			got, err := acceptFrom(v.fd(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := addressFrom(got, unix.SYS_GETSOCKNAME); err != nil || inetAddress(a) != netip.MustParseAddrPort(want) {
+				t.Errorf("descriptor %d accepts a connection to %v (%v), want %s", n, inetAddress(a), err, want)
+			}
+			_ = unix.Close(got)
+		}
 	}
 	if got, err := acceptFrom(v.fd(73)); err != nil {
 		t.Error(err)

@@ -1,7 +1,6 @@
 package descriptor
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -157,65 +156,6 @@ func (c *Capturer) endOf(e ends) int {
 		return i
 	}
 	return -1
-}
-
-// waiting finds the clients whose connections a listening socket has not
-// accepted yet.
-func (tcpFamily) waiting(c *Capturer, d *description, n int) error {
-	if n == 0 {
-		return nil
-	}
-	all, err := c.tcpSockets()
-	if err != nil {
-		return err
-	}
-	local := inetAddress(d.socket.Local)
-	for i := range all {
-		e := &all[i]
-		if e.Inode != 0 || e.State != stateEstablished && e.State != stateCloseWait || e.Local.Port() != local.Port() {
-			continue
-		}
-		if a := local.Addr(); !a.IsUnspecified() && a != e.Local.Addr() {
-			continue
-		}
-		if e.Unread > uint32(boolInt(e.State == stateCloseWait)) { // the end of a stream counts as one
-			return c.earlyTCP(d)
-		}
-		if len(d.socket.Waiting) < n && !slices.Contains(c.queued, i) {
-			d.socket.Waiting = append(d.socket.Waiting, c.endOf(ends{e.Remote, e.Local}))
-			c.queued = append(c.queued, i)
-		}
-	}
-	early, err := c.orderWaiting(d.socket.Waiting)
-	if err == nil && early {
-		return c.earlyTCP(d)
-	}
-	return err
-}
-
-// orderWaiting puts clients whose connections wait into the order in which they
-// have connected, as far as milliseconds tell. early: one of them has written something, which
-// may have been on its way when the kernel was asked what had arrived.
-func (c *Capturer) orderWaiting(clients []int) (early bool, err error) {
-	since := map[int]uint32{}
-	for _, at := range clients {
-		if at < 0 {
-			continue
-		}
-		i, err := tcprepair.Get(c.descriptions[at].fd)
-		if err != nil {
-			return false, err
-		}
-		since[at] = i.Quiet
-		unsent, err := unix.IoctlGetInt(c.descriptions[at].fd, unix.SIOCOUTQ)
-		if err != nil {
-			return false, fmt.Errorf("unacknowledged bytes: %w", err)
-		}
-		ended := boolInt(sentFIN(i.State)) // the end of a stream counts as one
-		early = early || i.Sent > 0 || unsent > ended
-	}
-	slices.SortStableFunc(clients, func(a, b int) int { return cmp.Compare(since[b], since[a]) })
-	return early, nil
 }
 
 // peer finds the other end of a connection.
