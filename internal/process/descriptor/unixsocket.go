@@ -184,17 +184,17 @@ func (unixFamily) peer(c *Capturer, d *description, u *sockdiag.Unix) error {
 		s.Unix.Role = image.UnixPair
 	case s.Local == nil:
 		s.Unix.Role = image.UnixClient
-	case s.Remote == nil || c.listens(u):
+	case s.Remote == nil || c.listens(u) || c.shares(u):
 		s.Unix.Role = image.UnixAccepted
 	default:
-		// Both have names, and who listened does so no more.
+		// Both have names that no other one has, and who listened does so no more.
 		s.Unix.Role = image.UnixClient
 		if s.Peer >= 0 {
 			other, err := c.unixOf(&c.descriptions[s.Peer])
 			if err != nil {
 				return err
 			}
-			if !c.listens(other) && s.Peer < d.index {
+			if !c.listens(other) && !c.shares(other) && s.Peer < d.index {
 				s.Unix.Role = image.UnixAccepted
 			}
 		}
@@ -268,11 +268,26 @@ func (c *Capturer) bound(address []byte) int {
 // listens reports whether a socket's name is one that somebody listens at.
 func (c *Capturer) listens(u *sockdiag.Unix) bool {
 	for i := range c.unix {
-		if e := &c.unix[i]; e.State == stateListen && e.Type == u.Type && e.FileInode == u.FileInode && e.FileDevice == u.FileDevice && bytes.Equal(e.Name, u.Name) {
+		if e := &c.unix[i]; e.State == stateListen && sameName(e, u) {
 			return true
 		}
 	}
 	return false
+}
+
+// shares reports whether another socket has a socket's name too: then it was
+// accepted, since a name is bound once.
+func (c *Capturer) shares(u *sockdiag.Unix) bool {
+	for i := range c.unix {
+		if e := &c.unix[i]; e.Inode != u.Inode && sameName(e, u) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameName(a, b *sockdiag.Unix) bool {
+	return a.Type == b.Type && a.FileInode == b.FileInode && a.FileDevice == b.FileDevice && bytes.Equal(a.Name, b.Name)
 }
 
 // nameSocket notes the name that a socket has, alone or with others.
