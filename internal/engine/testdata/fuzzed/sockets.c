@@ -1,8 +1,10 @@
 #include "fuzzed.h"
 #include <arpa/inet.h>
 #include <linux/netlink.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -76,9 +78,29 @@ static void send_some(int fd, enum passing pass) {
 	}
 }
 
+/* comes waits for what another end has done: it comes late when the kernel puts the
+ * interrupts of loopback off. */
+static void comes(int fd, short events) {
+	struct pollfd p = {fd, events, 0};
+	while (poll(&p, 1, -1) != 1);
+}
+
+/* arrives waits until the other end has what was sent to it, or takes no more: what
+ * does not go into a small window at once is sent after 200 ms. */
+static void arrives(int fd) {
+	struct tcp_info i;
+	socklen_t k = sizeof i;
+	do {
+		memset(&i, 0, sizeof i);
+		if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &k)) die("look at a connection");
+		sched_yield();
+	} while (i.tcpi_unacked || (i.tcpi_notsent_bytes && i.tcpi_snd_wnd));
+}
+
 /* early is what a client does before it is accepted. */
 static void early(int c, enum passing pass) {
 	if (chance(50)) send_some(c, pass);
+	if (pass == NONE) arrives(c); /* of TCP */
 	switch (pick(5)) {
 	case 0: shutdown(c, SHUT_WR); break;
 	case 1: close(c); return;
@@ -191,6 +213,7 @@ static void bind_some(int fd, int family) {
 /* ended makes a connection that is no more, or half so, of two sockets. */
 static void ended(int c, int t) {
 	send_some(c, NONE);
+	arrives(c);
 	switch (pick(3)) {
 	case 0: close(c); break;
 	case 1: close(c), shutdown(t, SHUT_WR); break;
@@ -200,6 +223,7 @@ static void ended(int c, int t) {
 		socklen_t k = sizeof error;
 		setsockopt(c, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 		close(c);
+		comes(t, POLLERR);
 		getsockopt(t, SOL_SOCKET, SO_ERROR, &error, &k);
 	}
 	}
@@ -229,6 +253,7 @@ static void tcp(void) {
 		if (connect(c, (void *)&a, len)) die("connect");
 		fcntl(c, F_SETFL, O_NONBLOCK);
 		if (n > waiting) {
+			comes(s, POLLIN);
 			int t = accept4(s, NULL, NULL, SOCK_NONBLOCK);
 			if (t >= 0 && chance(25)) {
 				ended(c, t);
@@ -239,6 +264,7 @@ static void tcp(void) {
 				send_some(c, NONE), send_some(t, NONE);
 				if (chance(20)) shutdown(t, SHUT_WR);
 				if (chance(20)) shutdown(c, SHUT_WR);
+				arrives(c), arrives(t);
 				place(t);
 			}
 			place(c);

@@ -3,6 +3,7 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -112,6 +113,8 @@ static void mapped(void) {
 	int c = socket(AF_INET, SOCK_STREAM, 0);
 	if (connect(c, (void *)&to, sizeof to)) die("connect");
 	fcntl(c, F_SETFL, O_NONBLOCK);
+	struct pollfd comes = {s, POLLIN, 0};
+	while (poll(&comes, 1, -1) != 1);
 	int t = accept4(s, NULL, NULL, SOCK_NONBLOCK);
 	if (t < 0) die("accept");
 	if (chance(50)) put(c); /* before TCP_CORK, which would hold the end of it back for 200 ms */

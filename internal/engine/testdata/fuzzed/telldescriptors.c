@@ -108,7 +108,7 @@ static void pipe_of(int fd) {
 	say(" bytes %d room %d", bytes, fcntl(fd, F_GETPIPE_SZ));
 	if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY || bytes <= 0) return;
 	if (pipe2(scratch, O_CLOEXEC | O_NONBLOCK)) die("scratch pipe");
-	fcntl(scratch[1], F_SETPIPE_SZ, 1 << 20);
+	fcntl(scratch[1], F_SETPIPE_SZ, fcntl(fd, F_GETPIPE_SZ)); /* no more: what all pipes of a user may have is limited */
 	ssize_t n = tee(fd, scratch[1], 1 << 20, SPLICE_F_NONBLOCK);
 	if (n > 0) n = read(scratch[0], data, sizeof data);
 	say(" content %zd %lx", n, n > 0 ? hash(HASH_EMPTY, data, n) : 0);

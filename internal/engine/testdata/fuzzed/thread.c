@@ -106,6 +106,7 @@ static void await(struct thread *t, uint32_t was) {
 		int fd;
 		while ((fd = openat(dir_fd, t->fifo, O_RDONLY | O_CLOEXEC)) < 0);
 		close(fd);
+		if (write(t->back[0], "", 1) != 1) die("answer of a thread");
 		break;
 	}
 	case IN_SEMOP: while (semop(t->semaphore, &(struct sembuf){0, -1, 0}, 1)); break;
@@ -192,8 +193,20 @@ static void prepare(struct thread *t) {
 	}
 }
 
+/* let_open has a thread go on that waits in open(2). Nobody writes any more when that
+ * waits for the next time, or it would not wait. */
+static void let_open(struct thread *t) {
+	char c;
+	int fd = openat(dir_fd, t->fifo, O_RDWR | O_CLOEXEC);
+	if (fd < 0) die("open a FIFO that a thread opens");
+	while (read(t->back[1], &c, 1) != 1)
+		if (errno != EINTR) die("a thread ended");
+	close(fd);
+}
+
 /* ask has a thread go on that waits. It returns what is to be closed when that has. */
 static int ask(struct thread *t) {
+	if (t->way == IN_OPEN) let_open(t);
 	__atomic_add_fetch(&t->word, t->way == IN_FUTEX, __ATOMIC_SEQ_CST);
 	if (write(t->go[1], "", 1) != 1) die("ask a thread");
 	switch (t->way) {
@@ -204,11 +217,6 @@ static int ask(struct thread *t) {
 		socklen_t len = sizeof a;
 		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		if (getsockname(t->ep, (void *)&a, &len) || connect(fd, (void *)&a, len)) die("connect to a thread");
-		return fd;
-	}
-	case IN_OPEN: {
-		int fd = openat(dir_fd, t->fifo, O_RDWR | O_CLOEXEC);
-		if (fd < 0) die("open a FIFO that a thread opens");
 		return fd;
 	}
 	case IN_SEMOP:
