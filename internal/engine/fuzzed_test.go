@@ -247,9 +247,13 @@ func (f *fuzzed) ask(when string, of []*talk, what string) telling {
 	return out
 }
 
+// replyTime is how long a program may take to tell. Some have SCHED_IDLE or nice 19,
+// and get next to no processor while others want it: 8 s beside four that do.
+const replyTime = 3 * time.Minute
+
 // reply reads until a line.
 func (x *talk) reply(end string) (string, error) {
-	if err := x.out.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := x.out.SetReadDeadline(time.Now().Add(replyTime)); err != nil {
 		return "", err
 	}
 	var b strings.Builder
