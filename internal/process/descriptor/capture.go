@@ -32,10 +32,11 @@ type Capturer struct {
 	unix    []sockdiag.Unix
 	names   []socketName
 	tcp     []sockdiag.Inet
-	queued  []int          // of those, connections that wait in a socket that was examined
-	ends    map[ends]int   // descriptions of connections
-	early   map[int]uint32 // clients that were not accepted and have sent, with what their other end receives next
-	sockets map[uint32]int // descriptions of sockets by inode
+	queued  []int           // of those, connections that wait in a socket that was examined
+	ends    map[ends]int    // descriptions of connections
+	early   map[int]uint32  // clients that were not accepted and have sent, with what their other end receives next
+	sockets map[uint32]int  // descriptions of sockets by inode
+	lost    map[string]bool // abstract names of ends that are gone, and whether all that they have sent can be sent before there is anything else
 	// addresses are the descriptions as the kernel's queues name them; nil: not asked yet.
 	addresses map[acceptqueue.File]int
 	ids       *ids
@@ -111,7 +112,7 @@ func (c *Capturer) reset(in []Process, env Env) {
 	clear(c.systems)
 	clear(c.places)
 	c.unix, c.names, c.ids = nil, nil, nil
-	c.tcp, c.queued, c.ends, c.early, c.sockets, c.addresses = nil, nil, nil, nil, nil, nil
+	c.tcp, c.queued, c.ends, c.early, c.sockets, c.addresses, c.lost = nil, nil, nil, nil, nil, nil, nil
 }
 
 // Close gives back what is kept from one capture to the next.

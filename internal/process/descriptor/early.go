@@ -146,6 +146,9 @@ func (c *Capturer) earlyUnix(d *description) error {
 			if err := c.refuseLostName(d, d.socket, e.Address); err != nil {
 				return err
 			}
+			if err := c.refuseUsedName(d, e.Address, false); err != nil {
+				return err
+			}
 		}
 		for _, got := range all[i].Unread {
 			q := image.Message{Data: got.Data}

@@ -35,7 +35,7 @@ func (o *Opened) MakeSockets(makers []Maker) error {
 	if !slices.ContainsFunc(o.files, func(f *image.File) bool { return f.Socket != nil }) || len(makers) == 0 {
 		return nil
 	}
-	w := &workshop{Opened: o, have: map[int]*made{}, gone: map[int]int{}, lost: map[int]*made{}, closed: map[int]map[int]*made{}}
+	w := &workshop{Opened: o, have: map[int]*made{}, gone: map[int]int{}, lost: map[int]*made{}, passed: map[int]bool{}, closed: map[int]map[int]*made{}}
 	defer w.close()
 	for i := range makers {
 		w.workers = append(w.workers, &worker{Maker: &makers[i], shop: w})
@@ -62,6 +62,7 @@ type workshop struct {
 	have    map[int]*made         // sockets in their makers, by file
 	gone    map[int]int           // our descriptors of other ends that were closed, by file of the one that is left
 	lost    map[int]*made         // those of pairs
+	passed  map[int]bool          // files whose other ends have sent all and were closed
 	closed  map[int]map[int]*made // clients that were closed and wait to be accepted, by file of who listens and their turn
 	ports   map[uint16]bool       // that some TCP socket has
 	temps   []int                 // our descriptors of others that are not needed in the end

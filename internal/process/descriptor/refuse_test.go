@@ -44,6 +44,8 @@ except BlockingIOError: pass`, "the file /tmp/f with a lock (1: LEASE BREAKING"}
 		{"large", `put(os.open("f", os.O_RDWR | os.O_CREAT)); os.unlink("f"); os.posix_fallocate(77, 0, 3 << 20)`, "the deleted file /tmp/f of 3145728 bytes"},
 		{"full pipes", `for i in range(3):
     r, w = os.pipe(); fcntl.fcntl(w, 1031, 1 << 20); os.write(w, b"x" * (1 << 20))`, "a pipe with 1048576 unread bytes"},
+		{"descriptor of who had a name", `l = socket.socket(socket.AF_UNIX); l.bind("\0used"); l.listen(); c = socket.socket(socket.AF_UNIX); c.bind("\0user"); c.connect("\0used")
+put(l.accept()[0].detach()); socket.send_fds(c, [b"x"], os.pipe()); c.close(); c = socket.socket(socket.AF_UNIX); c.bind("\0user")`, "a unix socket whose other end was closed and had the name @user,"},
 		{"dead process", `pid = os.fork()
 if pid == 0: signal.pause()
 put(os.open("/proc/%d/stat" % pid, os.O_RDONLY)); os.kill(pid, 9); os.waitpid(pid, 0)`, "whose process or object has gone,"},

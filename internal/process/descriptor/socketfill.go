@@ -30,7 +30,7 @@ func (w *workshop) fillQueues() error {
 
 // fillUnix sends what a unix socket had received.
 func (w *workshop) fillUnix(file int, s *image.Socket) error {
-	if len(s.Queue) == 0 {
+	if len(s.Queue) == 0 || w.passed[file] {
 		return nil
 	}
 	if s.Unix.Role == image.UnixPlain {
@@ -195,10 +195,7 @@ func (w *workshop) finishSocket(file int, f *image.File) error {
 	fd, s := w.fd[file], f.Socket
 	if s.Unix != nil {
 		if gone, ok := w.gone[file]; ok {
-			if s.Failed { // closed with unread data
-				_, _ = sendMessage(fd, []byte{0}, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-			}
-			_ = unix.Close(gone)
+			w.finishGone(fd, gone, s)
 			delete(w.gone, file)
 		}
 		if how, ok := shutdowns[s.Shutdown]; ok && s.State != stateListen && s.Unix.Role != image.UnixPlain {

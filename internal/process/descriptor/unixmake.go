@@ -18,6 +18,7 @@ type binding struct {
 	clients []client
 	listen  bool
 	gone    bool // its file has to be deleted
+	passes  bool // its clients are gone, and are closed as soon as they have sent what they had
 }
 
 // client is a connection to a binding.
@@ -27,6 +28,7 @@ type client struct {
 	file     int // the socket that accepting gives, -1: none of a process
 	leftOf   int // the socket that is left if the accepted end was closed, -1: none
 	accepted bool
+	name     []byte // to bind it to first, or nil
 }
 
 // makeUnix makes all unix sockets, bound and connected as they were.
@@ -111,6 +113,8 @@ func (w *workshop) keepGone(left int, m *made) error {
 // bindings are the names that are bound, with who connects to each.
 func (w *workshop) bindings() ([]*binding, error) {
 	byName, lost := map[int]*binding{}, []*binding{}
+	have := w.abstractNames()
+	var passing []*binding
 	named := func(s *image.Socket) *binding {
 		b := byName[s.Unix.Name]
 		if b == nil {
@@ -136,10 +140,16 @@ func (w *workshop) bindings() ([]*binding, error) {
 			if err != nil {
 				return nil, err
 			}
-			b := named(s)
-			b.clients = append(b.clients, client{from: from, as: s.Unix.Credentials, file: i, leftOf: -1, accepted: true})
+			c := client{from: from, as: s.Unix.Credentials, file: i, leftOf: -1, accepted: true}
 			w.gone[i] = -1 // fetched when it is connected
 			w.have[i] = from
+			if have[abstractName(s, s.Remote)] > 1 {
+				c.name = s.Remote
+				passing = append(passing, &binding{file: -1, socket: s, address: s.Local, clients: []client{c}, gone: true, passes: true})
+				continue
+			}
+			b := named(s)
+			b.clients = append(b.clients, c)
 			if s.Remote != nil {
 				lost = append(lost, lostName(from, s, s.Remote))
 			}
@@ -174,7 +184,7 @@ func (w *workshop) bindings() ([]*binding, error) {
 			lost = append(lost, more...)
 		}
 	}
-	all := lost
+	all := append(passing, lost...)
 	for n := 1; len(byName) > 0; n++ {
 		if b := byName[n]; b != nil {
 			all = append(all, b)
@@ -254,6 +264,11 @@ func (w *workshop) bind(b *binding) (err error) {
 	}
 	if err := w.connectAll(b, at); err != nil {
 		return err
+	}
+	if b.passes {
+		if err := w.pass(b.clients); err != nil {
+			return err
+		}
 	}
 	if err := k.room(); err != nil {
 		return err
@@ -337,6 +352,9 @@ func (w *workshop) connectAll(b *binding, at *nameAt) error {
 		}
 		if at.base != "" {
 			k.call(unix.SYS_CHDIR, at.base)
+		}
+		if c.name != nil {
+			k.call(unix.SYS_BIND, c.from, c.name, len(c.name))
 		}
 		k.as(c.as, func() { k.call(unix.SYS_CONNECT, c.from, b.address, len(b.address)) })
 		last = k

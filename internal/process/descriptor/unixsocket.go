@@ -99,8 +99,17 @@ func (f unixFamily) examine(c *Capturer, d *description) error {
 	if err := f.urgent(c, d); err != nil {
 		return err
 	}
-	if err := f.peer(c, d, u); err != nil || s.Type != unix.SOCK_DGRAM {
+	if err := f.peer(c, d, u); err != nil {
 		return err
+	}
+	if s.PeerGone && s.Unix.Role != image.UnixClient {
+		carries := slices.ContainsFunc(s.Queue, func(m image.Message) bool { return len(m.Files) > 0 })
+		if err := c.refuseUsedName(d, s.Remote, s.Unix.Role == image.UnixAccepted && !carries); err != nil {
+			return err
+		}
+	}
+	if s.Type != unix.SOCK_DGRAM {
+		return nil
 	}
 	return f.senders(c, d)
 }
