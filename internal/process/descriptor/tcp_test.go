@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/tcprepair"
 )
 
 const tcpScript = `
@@ -59,6 +61,8 @@ put(listen(("127.0.0.1", 8091)), 91); put(connect(("::1", 8091), S.AF_INET6), 92
 for n, host in ((94, "0.0.0.0"), (95, "127.0.0.1")):
     l = S.socket(); l.setsockopt(S.SOL_SOCKET, S.SO_REUSEPORT, 1); l.bind((host, 8092)); l.listen(9); put(l, n)
 for n in (96, 98, 100): put(connect(("127.0.0.2", 8092)), n); put(connect(("127.0.0.1", 8092)), n + 1)
+# more waiting than may from now on
+l = listen(("127.0.0.1", 8093)); [put(connect(("127.0.0.1", 8093)), n) for n in (110, 111, 112)]; l.listen(0); put(l, 109)
 # bound, not bound
 c = S.socket(); c.bind(("127.0.0.1", 8085)); put(c, 71); put(S.socket(), 72)
 time.sleep(0.05)
@@ -144,7 +148,10 @@ func checkTCP(t *testing.T, v *restored, total int) {
 		exchange(t, v.fd(w[1]), got)
 		_ = unix.Close(got)
 	}
-	for n, want := range map[int]string{94: "127.0.0.2:8092", 95: "127.0.0.1:8092"} {
+	if i, err := tcprepair.Get(v.fd(109)); err != nil || i.Backlog != 0 || i.Waiting != 3 {
+		t.Errorf("at most %d may wait, %d do (%v), want 0 and 3", i.Backlog, i.Waiting, err)
+	}
+	for n, want := range map[int]string{94: "127.0.0.2:8092", 95: "127.0.0.1:8092", 109: "127.0.0.1:8093"} {
 		for range 3 {
 			got, err := acceptFrom(v.fd(n))
 			if err != nil {

@@ -83,7 +83,7 @@ func (w *workshop) listenTCP(file int, s *image.Socket) error {
 		return err
 	}
 	if s.State == stateListen {
-		if err := unix.Listen(w.fd[file], s.Backlog); err != nil {
+		if err := unix.Listen(w.fd[file], max(s.Backlog, len(s.Waiting))); err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
 	}
@@ -424,6 +424,11 @@ func (w *workshop) waitTCP(file int, s *image.Socket) error {
 			if err := unix.Shutdown(fd, unix.SHUT_WR); err != nil {
 				return fmt.Errorf("shutdown: %w", err)
 			}
+		}
+	}
+	if len(s.Waiting) > s.Backlog { // since listen(2) was called once more
+		if err := unix.Listen(w.fd[file], s.Backlog); err != nil {
+			return fmt.Errorf("listen: %w", err)
 		}
 	}
 	return nil
