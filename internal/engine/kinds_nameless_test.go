@@ -27,6 +27,33 @@ except OSError as e: same(e.errno, errno.EBADF)
 			spoil: `again(f, os.O_WRONLY)`,
 		},
 		{
+			name: "names that /proc escapes, pads or marks",
+			setup: `
+names = [b'a\\012b', b'a\nb', b'a\\012b\n', b' ', b'end ', b'gone (deleted)', b'\n (deleted)', b'\xff\xfe', b'n' * 255]
+os.mkdir('/root/odd'); maps = []; held = []
+for n in names:
+    p = b'/root/odd/' + n; f = open(p, 'wb+'); f.write(n.ljust(8192, b'.')); f.flush()
+    private = mmap.mmap(f.fileno(), 8192, flags=mmap.MAP_PRIVATE); shared = mmap.mmap(f.fileno(), 8192); private[4096:4097] = b'P'
+    d = b'/root/odd/d' + n[:254]; os.mkdir(d); i = call(libc.inotify_init1, os.O_NONBLOCK); call(libc.inotify_add_watch, i, d, 0x100)
+    maps.append((private, shared)); held.append((f, i))
+os.mkdir('/root/cwd'); os.chdir('/root/cwd'); os.rmdir('/root/cwd'); os.mkdir('/root/cwd (deleted)'); open('/root/cwd (deleted)/other', 'w').close()
+`,
+			peek: `
+for n, (private, shared), (f, i) in zip(names, maps, held):
+    same((private[:len(n)], private[4096:4097], shared[:len(n)], os.readlink('/proc/self/fd/%d' % f.fileno())), (n, b'P', n, os.fsencode('/root/odd/') + n), n)
+same((os.listdir('.'), os.stat('.').st_nlink), ([], 0))
+`,
+			check: `
+for n, (private, shared), (f, i) in zip(names, maps, held):
+    shared[:1] = b'!'; same(open(b'/root/odd/' + n, 'rb').read(1), b'!', n)
+    open(b'/root/odd/d' + n[:254] + b'/new', 'w').close(); same(os.read(i, 100)[-16:].rstrip(b'\0'), b'new', n)
+`,
+			spoil: `
+import shutil
+shutil.rmtree('/root/odd')
+`,
+		},
+		{
 			name: "files with another name in another directory",
 			setup: `
 f = os.open('/root/first', os.O_RDWR | os.O_CREAT); os.write(f, b'content')

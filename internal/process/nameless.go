@@ -56,7 +56,7 @@ func (l *Live) keepNameless(t *image.Tree) error {
 		return len(t.Files)
 	}
 	for _, p := range l.order {
-		if name := p.image.Cwd; l.nameless(name) {
+		if name := p.image.Cwd; l.nameless(p, "cwd", name) {
 			f, err := namelessDirectory(p, name)
 			if err != nil {
 				return err
@@ -64,7 +64,7 @@ func (l *Live) keepNameless(t *image.Tree) error {
 			p.image.CwdFile = add(f)
 		}
 		name := p.image.Exe
-		if !l.nameless(name) {
+		if !l.nameless(p, "exe", name) {
 			p.program.close()
 			p.program = nil
 			continue
@@ -80,9 +80,24 @@ func (l *Live) keepNameless(t *image.Tree) error {
 
 type inode struct{ dev, ino uint64 }
 
-// nameless reports whether a link of /proc/PID is of a file that was removed.
-func (l *Live) nameless(link string) bool {
-	return strings.HasSuffix(link, deletedSuffix) && !l.exists(link)
+// nameless reports whether a link of /proc/PID is of a file that was removed. A name may
+// really end as the kernel marks those, and be another file's than the removed one.
+func (l *Live) nameless(p *liveProcess, link, name string) bool {
+	if !strings.HasSuffix(name, deletedSuffix) {
+		return false
+	}
+	var file, there unix.Stat_t
+	if unix.Stat(fmt.Sprintf("/proc/%d/%s", p.via, link), &file) != nil {
+		return true
+	}
+	fd, err := unix.Openat2(l.cfg.Root, name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	return unix.Fstat(fd, &there) != nil || inode{file.Dev, file.Ino} != inode{there.Dev, there.Ino}
 }
 
 func namelessDirectory(p *liveProcess, name string) (*image.File, error) {

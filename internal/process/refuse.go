@@ -3,7 +3,6 @@ package process
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +28,7 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 	no := func(format string, a ...any) *fault.Error {
 		return fault.New(fault.Uncapturable, describe(p)+" "+format, a...)
 	}
-	if strings.HasSuffix(p.image.Root, deletedSuffix) && !l.exists(p.image.Root) {
+	if l.nameless(p, "root", p.image.Root) {
 		return no("has a root directory (chroot) that was removed: %s", p.image.Root).WithHint("end it, then try again")
 	}
 	for _, t := range p.threads {
@@ -53,19 +52,6 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 		}
 	}
 	return l.listTimers(p)
-}
-
-// exists reports whether a path inside leads to something: a name may really
-// end as the kernel marks deleted ones.
-func (l *Live) exists(path string) bool {
-	fd, err := unix.Openat2(l.cfg.Root, path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return false
-	}
-	_ = unix.Close(fd)
-	return true
 }
 
 // refuseMapping names a mapping that cannot be captured.

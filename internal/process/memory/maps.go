@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"sort"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -108,7 +109,8 @@ func parseLine(line []byte) (image.VMA, error) {
 	if v.End <= v.Start || v.Start%4096 != 0 || v.End%4096 != 0 {
 		return v, fmt.Errorf("no range of pages")
 	}
-	name(&v, bytes.Trim(s.rest, " "))
+	// What pads a name stands before it. Behind it is the space that was put there.
+	name(&v, bytes.TrimSuffix(bytes.TrimLeft(s.rest, " "), []byte{' '}))
 	return v, nil
 }
 
@@ -147,12 +149,36 @@ func name(v *image.VMA, n []byte) {
 	}
 }
 
+// newline is how maps shows a newline in a path, and these four characters, too.
+var newline = []byte(`\012`)
+
 // unescape undoes what the kernel does to a newline in a path.
 func unescape(n []byte) string {
-	if !bytes.Contains(n, []byte(`\012`)) {
+	if !bytes.Contains(n, newline) {
 		return string(n)
 	}
-	return string(bytes.ReplaceAll(n, []byte(`\012`), []byte{'\n'}))
+	return string(bytes.ReplaceAll(n, newline, []byte{'\n'}))
+}
+
+// readNames reads the names of mapped files that maps does not tell for sure, since they
+// have a newline or look as if: the links to the files tell it (proc_pid_map_files(5)).
+func readNames(host int, vmas []image.VMA) error {
+	for i := range vmas {
+		v := &vmas[i]
+		if !strings.Contains(v.Path, "\n") {
+			continue
+		}
+		var b [unix.PathMax]byte
+		link := fmt.Sprintf("/proc/%d/map_files/%x-%x", host, v.Start, v.End)
+		n, err := unix.Readlink(link, b[:])
+		if err != nil {
+			return fmt.Errorf("read %s: %w", link, err)
+		}
+		if v.Path = string(b[:n]); v.Deleted {
+			v.Path = strings.TrimSuffix(v.Path, string(deletedSuffix))
+		}
+	}
+	return nil
 }
 
 // Find returns the mapping that holds addr, or nil.

@@ -16,6 +16,7 @@ func TestParseMaps(t *testing.T) {
 		"7f0000002000-7f0000003000 rw-s 00001000 00:01 77                         /dev/zero (deleted)\n" +
 		"7f0000003000-7f0000004000 r--p 00002000 08:01 9                          /lib/a\\012b (deleted)\n" +
 		"7f0000004000-7f0000005000 rw-p 00000000 00:00 0                          [anon: malloc]\n" +
+		"7f0000005000-7f0000006000 r--p 00000000 08:01 9                          /lib/  \n" +
 		"7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0                          [stack]\n" +
 		"7ffc00030000-7ffc00032000 r-xp 00000000 00:00 0                          [vdso]\n" +
 		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n"
@@ -30,6 +31,7 @@ func TestParseMaps(t *testing.T) {
 		{Start: 0x7f0000002000, End: 0x7f0000003000, Prot: unix.PROT_READ | unix.PROT_WRITE, Shared: true, Kind: image.SharedAnonymous, Offset: 0x1000, Path: "/dev/zero", Deleted: true, Dev: unix.Mkdev(0, 1), Ino: 77},
 		{Start: 0x7f0000003000, End: 0x7f0000004000, Prot: unix.PROT_READ, Kind: image.FileBacked, Offset: 0x2000, Path: "/lib/a\nb", Deleted: true, Dev: unix.Mkdev(8, 1), Ino: 9},
 		{Start: 0x7f0000004000, End: 0x7f0000005000, Prot: unix.PROT_READ | unix.PROT_WRITE},
+		{Start: 0x7f0000005000, End: 0x7f0000006000, Prot: unix.PROT_READ, Kind: image.FileBacked, Path: "/lib/  ", Dev: unix.Mkdev(8, 1), Ino: 9},
 		{Start: 0x7ffc00000000, End: 0x7ffc00021000, Prot: unix.PROT_READ | unix.PROT_WRITE, Kind: image.Stack, Name: "[stack]"},
 		{Start: 0x7ffc00030000, End: 0x7ffc00032000, Prot: unix.PROT_READ | unix.PROT_EXEC, Kind: image.VDSO, Name: "[vdso]"},
 	}

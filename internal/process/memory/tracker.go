@@ -137,17 +137,27 @@ func (t *Tracker) Refresh() error {
 			return err
 		}
 	}
+	uncertain := bytes.Contains(t.text[:n], newline)
 	if bytes.Equal(t.text[:n], t.last) {
 		t.steady++
-		if t.readvised {
+		switch {
+		case uncertain: // another name may look the same
+		case t.readvised:
 			return t.advise()
+		default:
+			return nil
 		}
-		return nil
+	} else {
+		t.steady = 0
 	}
-	t.steady = 0
 	vmas, err := ParseMaps(t.text[:n])
 	if err != nil {
 		return fmt.Errorf("process %d: %w", t.pid, err)
+	}
+	if uncertain {
+		if err := readNames(t.host, vmas); err != nil {
+			return fmt.Errorf("process %d: %w", t.pid, err)
+		}
 	}
 	return t.take(vmas, n)
 }

@@ -100,10 +100,18 @@ func pathBelow(mount int, h unix.FileHandle) (string, error) {
 	}
 	// A mount has a place of its own on kernels that want that, see place.
 	p, ok := strings.CutPrefix(p, strings.TrimSuffix(root, "/"))
-	if !ok || strings.HasSuffix(p, " (deleted)") {
+	if !ok || strings.HasSuffix(p, " (deleted)") && !isAt(dir, p, fd) {
 		return "", fault.New(fault.NotFound, "the file has no name")
 	}
 	return p, nil
+}
+
+// isAt reports whether a path below a directory is that of an open file: a name may really end
+// as the kernel marks those of deleted files.
+func isAt(dir int, p string, fd int) bool {
+	var there, file unix.Stat_t
+	return unix.Fstatat(dir, strings.TrimLeft(p, "/"), &there, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(fd, &file) == nil &&
+		there.Dev == file.Dev && there.Ino == file.Ino
 }
 
 // nameOf is the name of a descriptor's file, as this process sees it.
