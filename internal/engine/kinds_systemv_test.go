@@ -23,6 +23,7 @@ for i, (t, p) in enumerate([(b'first', 1), (b'second', 7), (b'', 1), (b'last', 0
 send(gone, b'kept', 3); send(other, b'of the other', 3)
 q = queue(b'/nobody', os.O_RDWR, 4); os.fchown(q, 5, 6); send(q, b'low'); send(q, b'for whoever comes', 2); os.close(q)
 by_path = os.open('/dev/mqueue/waits', os.O_RDONLY); shown = os.pread(by_path, 6, 0); os.lseek(by_path, 3, 0)
+queues = os.open('/dev/mqueue', os.O_RDONLY | os.O_DIRECTORY)
 got = []
 def waiting(): got.append(receive(waits))
 th = threading.Thread(target=waiting, daemon=True); th.start(); time.sleep(0.05)
@@ -33,7 +34,7 @@ same([os.fstat(q).st_nlink for q in (named, gone, other)], [1, 0, 1]); same(got,
 same([libc.fcntl(q, 3, 0) for q in (named, same_, gone, other)], [2, 0o4000, 2, 2]) # F_GETFL
 st = os.fstat(other); same((st.st_uid, st.st_gid, st.st_mode & 0o777), (5, 6, 0o640))
 same(os.fstat(named).st_ino, os.fstat(same_).st_ino)
-same(sorted(os.listdir('/dev/mqueue')), ['gone', 'named', 'nobody', 'waits'])
+same([sorted(os.listdir(d)) for d in ('/dev/mqueue', queues)], [['gone', 'named', 'nobody', 'waits']] * 2)
 st = os.stat('/dev/mqueue/nobody'); same((st.st_uid, st.st_gid, st.st_mode & 0o777), (5, 6, 0o640))
 same((os.readlink('/proc/self/fd/%d' % by_path)[-6:], os.lseek(by_path, 0, 1), os.pread(by_path, 6, 0)), ('/waits', 3, shown))
 `,

@@ -13,6 +13,10 @@ import (
 	"github.com/sandtree/sandtree/internal/tracee"
 )
 
+// thpButAdvised is the flag of PR_SET_THP_DISABLE that leaves huge pages to memory that asks
+// for them (PR_THP_DISABLE_EXCEPT_ADVISED, Linux 6.18).
+const thpButAdvised = 1 << 1
+
 // ownPipes gives pipes to those inside who may open them again.
 func (r *restore) ownPipes() error {
 	for _, n := range r.procs {
@@ -192,7 +196,11 @@ func (r *restore) makeThreads(n *newProcess) error {
 		b.Call(unix.SYS_CHROOT, p.Root)
 	}
 	if p.NoHugePages {
-		b.Call(unix.SYS_PRCTL, unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
+		flags := 0
+		if p.ButAdvised {
+			flags = thpButAdvised
+		}
+		b.Call(unix.SYS_PRCTL, unix.PR_SET_THP_DISABLE, 1, flags, 0, 0)
 	}
 	for command := uint32(1); command != 0 && command <= p.Membarrier; command <<= 1 {
 		if p.Membarrier&command != 0 {

@@ -192,7 +192,8 @@ func (q *questions) answerProcess(p *liveProcess) {
 	m.Dumpable = b.Value(q.dumpable)
 	m.Subreaper = u32(q.subreaper.Bytes(), 0) != 0
 	m.WriteExec = max(b.Value(q.writeExec), 0)
-	m.NoHugePages = b.Value(q.noHugePages) == 1
+	huge := b.Value(q.noHugePages)
+	m.NoHugePages, m.ButAdvised = huge == 1 || huge == 1|thpButAdvised, huge == 1|thpButAdvised
 	if v, err := b.Result(q.membarrier); err == nil { // Linux 6.3
 		m.Membarrier = uint32(v)
 	}

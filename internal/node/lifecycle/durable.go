@@ -222,6 +222,10 @@ func (s *Sandboxes) Export(ctx context.Context, source string, to *os.File) erro
 		return fmt.Errorf("export: %w", err)
 	}
 	client, ids, parents, err := s.durableOf(ctx, sandbox, ref)
+	if sandbox == "" && fault.Is(err, fault.NotFound) {
+		return fault.New(fault.NotFound, "export: there is no sandbox or checkpoint %q", source).
+			WithHint("sandtree ls shows the sandboxes, sandtree tree the checkpoints of one")
+	}
 	if err == nil {
 		err = client.Export(ctx, control.ExportRequest{Checkpoints: ids, Parents: parents}, to)
 	}

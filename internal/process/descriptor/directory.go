@@ -15,7 +15,7 @@ type directory struct{ simple }
 func (directory) name() image.FileKind { return image.Directory }
 
 func (directory) claims(c *Capturer, d *description) bool {
-	return d.format() == unix.S_IFDIR && c.stored(d)
+	return d.format() == unix.S_IFDIR && (c.stored(d) || c.system(d) == mqueueMagic)
 }
 
 func (directory) examine(c *Capturer, d *description) (err error) {

@@ -66,6 +66,10 @@ func (ptyMaster) claims(_ *Capturer, d *description) bool {
 }
 
 func (ptyMaster) examine(c *Capturer, d *description) error {
+	// There is one opening of a master, so what is unread goes through it, in both directions.
+	if d.flags&(unix.O_ACCMODE|unix.O_PATH) != unix.O_RDWR {
+		return c.refuse(d, "a terminal's master that is open for reading or for writing alone", "open it for both (O_RDWR)")
+	}
 	n, err := unix.IoctlGetInt(d.fd, unix.TIOCGPTN)
 	if err != nil {
 		return fmt.Errorf("number of a terminal: %w", err)

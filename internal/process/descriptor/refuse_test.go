@@ -42,6 +42,7 @@ except BlockingIOError: pass`, "the file /tmp/f with a lock (1: LEASE BREAKING"}
 		{"kmsg", `os.mknod("kmsg", 0o020600, os.makedev(1, 11)); put(os.open("kmsg", os.O_RDONLY))`, "the device /tmp/kmsg"},
 		{"other name", `put(os.open("f", os.O_RDWR | os.O_CREAT)); os.mkdir("d"); os.link("f", "d/g"); os.unlink("f")`, "the file /tmp/f, which was unlinked there but has another name elsewhere,"},
 		{"large", `put(os.open("f", os.O_RDWR | os.O_CREAT)); os.unlink("f"); os.posix_fallocate(77, 0, 3 << 20)`, "the deleted file /tmp/f of 3145728 bytes"},
+		{"terminal's master for reading", `put(os.open("/dev/ptmx", os.O_RDONLY | os.O_NOCTTY))`, "a terminal's master that is open for reading or for writing alone"},
 		{"full pipes", `for i in range(3):
     r, w = os.pipe(); fcntl.fcntl(w, 1031, 1 << 20); os.write(w, b"x" * (1 << 20))`, "a pipe with 1048576 unread bytes"},
 		{"descriptor of who had a name", `l = socket.socket(socket.AF_UNIX); l.bind("\0used"); l.listen(); c = socket.socket(socket.AF_UNIX); c.bind("\0user"); c.connect("\0used")

@@ -73,7 +73,10 @@ type Process struct {
 	Dumpable    int
 	Subreaper   bool
 	NoHugePages bool // PR_SET_THP_DISABLE
-	WriteExec   int  // PR_SET_MDWE: what is denied of memory to write and execute
+	// ButAdvised is set if memory that asks for huge pages gets them nevertheless
+	// (PR_THP_DISABLE_EXCEPT_ADVISED, Linux 6.18).
+	ButAdvised bool
+	WriteExec  int // PR_SET_MDWE: what is denied of memory to write and execute
 	// Membarrier are the commands of membarrier(2) by which it has registered.
 	Membarrier  uint32
 	OOMScoreAdj int
