@@ -78,6 +78,8 @@ static void *clockless(void *a) {
 		usleep(500); pausing();
 	}
 }
+static int alone(void *a) { for (;;) syscall(SYS_pause); }
+static void *parting(void *a) { syscall(436, 1000, 2000, 2); return (void *)(long)alone(a); } // close_range, CLOSE_RANGE_UNSHARE
 static void *must(void *p) { if (p == MAP_FAILED) { printf("= mmap: %s\n", strerror(errno)); exit(1); } return p; }
 int main(int n, char **a) {
 	int threads = 1; void *(*f)(void *) = 0; pthread_t t; char *first = 0;
@@ -95,6 +97,9 @@ int main(int n, char **a) {
 	if (!strcmp(a[1], "vdso")) { unsigned long v = getauxval(AT_SYSINFO_EHDR); char l[200]; FILE *m = fopen("/proc/self/maps", "r");
 		unsigned long s, e; while (fgets(l, sizeof l, m)) if (sscanf(l, "%lx-%lx", &s, &e) == 2 && s == v) break; fclose(m); munmap((void *)s, e - s); }
 	if (f) for (int i = 0; i < threads; i++) pthread_create(&t, 0, f, 0);
+	if (!strcmp(a[1], "files") || !strcmp(a[1], "places")) // a thread with some of its own
+		clone(alone, (char *)must(mmap(0, 65536, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) + 65536, CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | (a[1][0] == 'p' ? CLONE_FILES : CLONE_FS), 0);
+	if (!strcmp(a[1], "parted")) pthread_create(&t, 0, parting, 0), usleep(50000);
 	printf("= ready\n"); fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
 		if (line[0] == 'f') munmap(first, 140000L * 4096);
@@ -159,6 +164,9 @@ func TestKindsOfOddProgramsRefused(t *testing.T) {
 	for _, c := range []struct{ state, want, hint string }{
 		{"stub", "maps memory at 0x200000001000, which sandtree needs", ""},
 		{"maps", "has as many mappings, or as much memory, as it may", "vm.max_map_count"},
+		{"files", "with a table of descriptors of its own", "for all threads"},
+		{"parted", "with a table of descriptors of its own", "for all threads"},
+		{"places", "with a current directory and umask of its own", "for all threads"},
 		{"vdso", "unmapped what the kernel gives every program", ""},
 	} {
 		t.Run(c.state, func(t *testing.T) {

@@ -35,6 +35,10 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 		if !native(&t.regs) {
 			return no("runs code of another word size").WithHint("run a 64-bit build of it")
 		}
+		if what := p.ownOf(t); what != "" {
+			return no("has a thread (%d) with a %s of its own (clone without CLONE_FILES or CLONE_FS)", t.tid, what).
+				WithHint("a checkpoint keeps one for all threads of a process")
+		}
 		switch pol := t.image.Sched.Policy; pol {
 		case unix.SCHED_NORMAL, unix.SCHED_BATCH, unix.SCHED_IDLE, unix.SCHED_FIFO, unix.SCHED_RR:
 		default:

@@ -58,6 +58,25 @@ func same(p, q *liveProcess, what uintptr) bool {
 	return e == 0 && r == 0
 }
 
+// ownOf tells what a thread does not share with the others of its process, or "". It may
+// part from them at any time (close_range(2), CLOSE_RANGE_UNSHARE), but never comes back.
+func (p *liveProcess) ownOf(t *liveThread) string {
+	switch {
+	case t.host == p.via:
+	case parted(p.via, t.host, kcmpFiles):
+		return "table of descriptors"
+	case parted(p.via, t.host, kcmpFS):
+		return "current directory and umask"
+	}
+	return ""
+}
+
+// parted reports whether two threads of one process have each their own of something.
+func parted(a, b int, what uintptr) bool {
+	r, _, e := unix.RawSyscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), what, 0, 0, 0)
+	return e == 0 && r != 0
+}
+
 // alikeThreads reports whether all threads have the leader's users, groups and
 // bounds, and so can inherit them.
 func alikeThreads(p *image.Process) bool {
