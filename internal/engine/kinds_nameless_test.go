@@ -27,6 +27,25 @@ except OSError as e: same(e.errno, errno.EBADF)
 			spoil: `again(f, os.O_WRONLY)`,
 		},
 		{
+			name: "attributes and access control lists of files that are made anew",
+			setup: `
+acl = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', *e) for e in ((1, 7, 0xffffffff), (2, 5, 1000), (4, 0, 0xffffffff), (8, 6, 77), (16, 7, 0xffffffff), (32, 0, 0xffffffff)))
+def tell(f, default=False): os.setxattr(f, 'user.mark', b'of a file'); os.setxattr(f, 'system.posix_acl_' + ('default' if default else 'access'), acl); return f
+def new(path): return tell(os.open(path, os.O_RDWR | os.O_CREAT, 0o640))
+fs = [new('/root/gone'), new('/dev/shm/gone'), new('/dev/shm/stays'), os.memfd_create('memory')]; os.unlink('/root/gone'); os.unlink('/dev/shm/gone'); os.setxattr(fs[3], 'user.mark', b'')
+for d in ('/root/dir', '/dev/shm/dir', '/root/here'): os.mkdir(d); tell(d, True); os.chmod(d, 0o3755)
+fs += [os.open(d, os.O_RDONLY) for d in ('/root/dir', '/dev/shm/dir')]; os.chdir('/root/here')
+for d in ('/root/dir', '/root/here'): os.utime(d, ns=(1, 222)); os.rmdir(d)
+s = socket.socket(socket.AF_UNIX); s.bind('/root/socket'); s.listen(); os.setxattr('/root/socket', 'system.posix_acl_access', acl); os.utime('/root/socket', ns=(1, 333))
+def attributes(f): st = os.stat(f); return oct(st.st_mode), st.st_uid, st.st_gid, st.st_mtime_ns, sorted((n, os.getxattr(f, n)) for n in os.listxattr(f))
+def all_of(): return [attributes(f) for f in fs + ['.', '/root/socket', '/dev/shm/stays', '/dev/shm/dir']]
+was = all_of()
+`,
+			peek:  `same(all_of(), was)`,
+			check: `same(len(was[0][4]), 2); same((was[4][0], was[4][3], was[-3][3]), ('0o43755', 222, 333))`,
+			spoil: `os.removexattr(fs[0], 'user.mark'); os.removexattr('/dev/shm/stays', 'user.mark')`,
+		},
+		{
 			name: "names that /proc escapes, pads or marks",
 			setup: `
 names = [b'a\\012b', b'a\nb', b'a\\012b\n', b' ', b'end ', b'gone (deleted)', b'\n (deleted)', b'\xff\xfe', b'n' * 255]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/failpoint"
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 	"github.com/sandtree/sandtree/internal/process"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
@@ -259,14 +260,17 @@ func shift(t *image.Tree, m *memoryFiles, from, to uint32) {
 	if from == to {
 		return
 	}
-	one := func(id *uint32) {
-		if *id >= from && *id-from < idsOfFamily {
-			*id = *id - from + to
+	other := func(id uint32) uint32 {
+		if id >= from && id-from < idsOfFamily {
+			return id - from + to
 		}
+		return id
 	}
+	one := func(id *uint32) { *id = other(*id) }
 	for _, f := range t.Files {
 		one(&f.UID)
 		one(&f.GID)
+		f.Attributes = xattr.Renumber(f.Attributes, other, other)
 	}
 	for _, x := range t.Terminals {
 		one(&x.UID)
@@ -276,6 +280,7 @@ func shift(t *image.Tree, m *memoryFiles, from, to uint32) {
 		for i := range s.entries {
 			one(&s.entries[i].stat.Uid)
 			one(&s.entries[i].stat.Gid)
+			s.entries[i].attributes = xattr.Renumber(s.entries[i].attributes, other, other)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 	"github.com/sandtree/sandtree/internal/process"
 )
 
@@ -34,6 +35,8 @@ type memoryFile struct {
 	small []byte // a file's content, if it is small
 	data  int    // descriptor of the content of another, or -1: it has none, whatever its size
 	first string // of another name of the same file
+
+	attributes []xattr.Attribute
 }
 
 const maxMemoryFiles = 10_000
@@ -126,6 +129,9 @@ func (s *directory) add(dir int, name string, e memoryFile, seen map[uint64]stri
 			e.first = first
 			break
 		}
+		if e.attributes, err = s.attributes(dir, name, e.path); err != nil {
+			return err
+		}
 		seen[e.stat.Ino] = e.path
 		if e.stat.Blocks == 0 { // it takes no descriptor for as long as the checkpoint is
 			break
@@ -144,6 +150,11 @@ func (s *directory) add(dir int, name string, e memoryFile, seen map[uint64]stri
 			return fmt.Errorf("open /%s/%s: %w", s.at, e.path, err)
 		}
 		defer unix.Close(sub)
+		fallthrough
+	default:
+		if e.attributes, err = s.attributes(dir, name, e.path); err != nil {
+			return err
+		}
 	}
 	s.entries = append(s.entries, e)
 	if sub >= 0 {
@@ -151,6 +162,18 @@ func (s *directory) add(dir int, name string, e memoryFile, seen map[uint64]stri
 	}
 	return nil
 }
+
+// attributes reads those of a file of an open directory; links have none.
+func (s *directory) attributes(dir int, name, path string) ([]xattr.Attribute, error) {
+	as, err := xattr.Read(inDirectory(dir, name))
+	if err != nil {
+		return nil, fmt.Errorf("attributes of /%s/%s: %w", s.at, path, err)
+	}
+	return as, nil
+}
+
+// inDirectory is a path below an open directory.
+func inDirectory(dir int, name string) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dir, name) }
 
 func (s *directory) copyError(e *memoryFile, err error) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {

@@ -20,7 +20,7 @@ func (s *directory) record(keep func(*os.File, error) (*os.File, error)) (out []
 	for _, e := range s.entries {
 		f := worker.MemoryFile{
 			Path: e.path, Mode: e.stat.Mode, UID: e.stat.Uid, GID: e.stat.Gid, Size: e.stat.Size, Link: e.link, First: e.first,
-			Ino: e.stat.Ino, Rdev: e.stat.Rdev, Content: e.small, Accessed: e.stat.Atim, Modified: e.stat.Mtim,
+			Ino: e.stat.Ino, Rdev: e.stat.Rdev, Content: e.small, Accessed: e.stat.Atim, Modified: e.stat.Mtim, Attributes: e.attributes,
 		}
 		if e.data >= 0 {
 			fd, err := unix.FcntlInt(uintptr(e.data), unix.F_DUPFD_CLOEXEC, 0)
@@ -55,7 +55,7 @@ func memoryFilesOf(s *worker.State) (*memoryFiles, error) {
 
 func (s *directory) take(files []worker.MemoryFile) (failed error) {
 	for _, f := range files {
-		e := memoryFile{path: f.Path, link: f.Link, first: f.First, small: f.Content, data: -1}
+		e := memoryFile{path: f.Path, link: f.Link, first: f.First, small: f.Content, data: -1, attributes: f.Attributes}
 		s.held += int64(len(f.Content))
 		e.stat.Mode, e.stat.Uid, e.stat.Gid, e.stat.Size = f.Mode, f.UID, f.GID, f.Size
 		e.stat.Ino, e.stat.Rdev, e.stat.Atim, e.stat.Mtim = f.Ino, f.Rdev, f.Accessed, f.Modified

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/linux/fsid"
 	"github.com/sandtree/sandtree/internal/linux/numbered"
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 	"github.com/sandtree/sandtree/internal/process"
 )
 
@@ -118,7 +119,8 @@ func (e *memoryFile) write(dir int, made *numbered.Made) error {
 	}
 	return errors.Join(
 		unix.Fchownat(dir, e.path, int(e.stat.Uid), int(e.stat.Gid), unix.AT_SYMLINK_NOFOLLOW),
-		unix.Fchmodat(dir, e.path, mode, unix.AT_SYMLINK_NOFOLLOW)) // a link would lead to a file of the host
+		unix.Fchmodat(dir, e.path, mode, unix.AT_SYMLINK_NOFOLLOW), // a link would lead to a file of the host
+		xattr.Write(inDirectory(dir, e.path), e.attributes))
 }
 
 // isAt reports whether the node is there.

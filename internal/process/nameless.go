@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 	"github.com/sandtree/sandtree/internal/process/descriptor"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
@@ -105,9 +106,13 @@ func namelessDirectory(p *liveProcess, name string) (*image.File, error) {
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/cwd", p.via), &st); err != nil {
 		return nil, fmt.Errorf("working directory of %s: %w", describe(p), err)
 	}
+	attributes, err := xattr.Read(fmt.Sprintf("/proc/%d/cwd", p.via))
+	if err != nil {
+		return nil, fmt.Errorf("attributes of the working directory of %s: %w", describe(p), err)
+	}
 	return &image.File{
 		Kind: image.Directory, Flags: unix.O_PATH | unix.O_DIRECTORY, Path: strings.TrimSuffix(name, deletedSuffix), Deleted: true,
-		Mode: st.Mode, Dev: st.Dev, Ino: st.Ino, UID: st.Uid, GID: st.Gid,
+		Mode: st.Mode, Dev: st.Dev, Ino: st.Ino, UID: st.Uid, GID: st.Gid, Modified: st.Mtim, Attributes: attributes,
 	}, nil
 }
 

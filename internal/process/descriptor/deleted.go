@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
@@ -15,7 +16,9 @@ import (
 // saved since no snapshot has it.
 func (c *Capturer) examineDeleted(d *description) error {
 	d.file.Object = c.object(d)
-	d.file.UID, d.file.GID, d.file.Modified = d.stat.Uid, d.stat.Gid, d.stat.Mtim
+	if err := keepOwner(d); err != nil {
+		return err
+	}
 	// A file that is open for writing is not in a lower layer, so its link
 	// count is right, and it has a name somewhere.
 	if d.stat.Nlink > 0 && d.writable() {
@@ -31,6 +34,15 @@ func (c *Capturer) examineDeleted(d *description) error {
 	if c.saved += d.stat.Blocks * 512; c.saved > c.env.MaxContent {
 		return c.refuse(d, fmt.Sprintf("the deleted file %s of %d bytes (%d bytes to save in all, limit %d)",
 			d.file.Path, d.stat.Size, c.saved, c.env.MaxContent), "close it or give it a name")
+	}
+	return nil
+}
+
+// keepOwner keeps what a file without a name is given when it is made anew.
+func keepOwner(d *description) (err error) {
+	d.file.UID, d.file.GID, d.file.Modified = d.stat.Uid, d.stat.Gid, d.stat.Mtim
+	if d.file.Attributes, err = xattr.Read(procFD(d.fd)); err != nil {
+		return fmt.Errorf("attributes of %s: %w", d.file.Path, err)
 	}
 	return nil
 }
@@ -161,6 +173,18 @@ func fill(fd int, f *image.File) error {
 	}
 	if err := unix.Fchmod(fd, f.Mode&0o7777); err != nil {
 		return fmt.Errorf("fchmod: %w", err)
+	}
+	return finish(fd, f)
+}
+
+// finish gives a file or directory that was made anew its attributes and time. It is owned, and
+// has its mode, already.
+func finish(fd int, f *image.File) error {
+	if err := xattr.Write(procFD(fd), f.Attributes); err != nil {
+		return fmt.Errorf("setxattr: %w", err)
+	}
+	if f.Modified == (unix.Timespec{}) { // of a directory in a record that has none
+		return nil
 	}
 	omit := unix.Timespec{Nsec: unix.UTIME_OMIT}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, procFD(fd), []unix.Timespec{omit, f.Modified}, 0); err != nil {

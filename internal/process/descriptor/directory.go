@@ -20,9 +20,9 @@ func (directory) claims(c *Capturer, d *description) bool {
 
 func (directory) examine(c *Capturer, d *description) (err error) {
 	d.file.Path, d.file.Deleted, err = c.locate(d)
-	if d.file.Deleted {
+	if err == nil && d.file.Deleted {
 		d.file.Object = c.object(d)
-		d.file.UID, d.file.GID = d.stat.Uid, d.stat.Gid
+		err = keepOwner(d)
 	}
 	return err
 }
@@ -62,6 +62,13 @@ func (o *Opened) recreateDirectory(f *image.File) (fd int, err error) {
 	})
 	if err != nil {
 		return -1, fmt.Errorf("make a directory without a name: %w", err)
+	}
+	if err = unix.Fchmod(fd, f.Mode&0o7777); err == nil { // mkdir(2) takes no set-group-ID bit
+		err = finish(fd, f)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("make a directory without a name as it was: %w", err)
 	}
 	return fd, nil
 }

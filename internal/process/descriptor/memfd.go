@@ -31,7 +31,9 @@ func (memfd) examine(c *Capturer, d *description) error {
 	}
 	d.file.Path = strings.TrimSuffix(strings.TrimPrefix(link, memfdPrefix), deletedSuffix)
 	d.file.Object = c.object(d)
-	d.file.UID, d.file.GID, d.file.Modified = d.stat.Uid, d.stat.Gid, d.stat.Mtim
+	if err := keepOwner(d); err != nil {
+		return err
+	}
 	if d.file.Seals, err = unix.FcntlInt(uintptr(d.fd), unix.F_GET_SEALS, 0); err != nil {
 		return fmt.Errorf("seals of a memfd: %w", err)
 	}

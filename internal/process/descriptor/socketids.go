@@ -46,6 +46,9 @@ func (m idMap) in(id int) int {
 	return nobody
 }
 
+// number is in for ids of 32 bits.
+func (m idMap) number(id uint32) uint32 { return uint32(m.in(int(id))) } //nolint:gosec // ids inside are of 16 bits
+
 func (m idMap) out(id int) int {
 	for _, r := range m {
 		if id >= r.inside && id-r.inside < r.count {

@@ -128,6 +128,16 @@ func (w *workshop) finishName(k *worker, b *binding, at *nameAt) error {
 	default:
 		k.call(unix.SYS_CHMOD, at.bound, u.FileMode)
 		k.call(unix.SYS_LCHOWN, at.bound, u.FileUID, u.FileGID)
+		for _, a := range u.FileAttributes {
+			if err := k.room(); err != nil {
+				return err
+			}
+			k.call(unix.SYS_LSETXATTR, at.bound, a.Name, k.batch.Put(a.Value), len(a.Value), 0)
+		}
+		if t := u.FileModified; t != (unix.Timespec{}) {
+			times := k.batch.PutWords(0, unix.UTIME_OMIT, uint64(t.Sec), uint64(t.Nsec)) //nolint:gosec // as the kernel has them
+			k.call(unix.SYS_UTIMENSAT, unix.AT_FDCWD, at.bound, times, unix.AT_SYMLINK_NOFOLLOW)
+		}
 		if u.Path != at.bound {
 			k.call(unix.SYS_RENAME, at.bound, u.Path)
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/linux/sockdiag"
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 	"github.com/sandtree/sandtree/internal/process/image"
 )
 
@@ -41,6 +42,7 @@ type socketName struct {
 	place       description // of the file
 	path, base  string
 	gone, known bool
+	attributes  []xattr.Attribute // of the file
 }
 
 func (unixFamily) queue(c *Capturer, index int) error {
@@ -325,6 +327,8 @@ func (c *Capturer) nameSocket(d *description, u *sockdiag.Unix) error {
 		return err
 	}
 	s.Unix.Path, s.Unix.Base, s.Unix.Gone = n.path, n.base, n.gone
+	s.Unix.FileModified = n.place.stat.Mtim
+	s.Unix.FileAttributes = xattr.Renumber(n.attributes, m.users.number, m.groups.number)
 	s.Unix.FileMode, s.Unix.FileUID, s.Unix.FileGID = n.place.stat.Mode&0o7777, m.users.in(int(n.place.stat.Uid)), m.groups.in(int(n.place.stat.Gid))
 	return nil
 }
@@ -342,6 +346,9 @@ func (c *Capturer) locateName(d *description, n *socketName, address string) err
 	}
 	if n.path, n.gone, err = c.locate(&n.place); err != nil {
 		return err
+	}
+	if n.attributes, err = xattr.Read(procFD(fd)); err != nil {
+		return fmt.Errorf("attributes of the file of the name %s: %w", address, err)
 	}
 	link, err := c.linkOf(&n.place)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 )
 
 // Descriptor is an entry of a process's table.
@@ -61,6 +63,9 @@ type File struct {
 	UID, GID uint32
 	Modified unix.Timespec
 	Blob     *Blob
+	// Attributes are those of a deleted file or directory, and of a memfd; the ids in
+	// access control lists are the host's.
+	Attributes []xattr.Attribute
 	// Object groups the two ends of a pipe, and openings of one FIFO or one
 	// deleted file: equal numbers, same object. It is 0 for other files.
 	// Content, Packets and Blob stand in the first file of an object alone.

@@ -1,5 +1,11 @@
 package image
 
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sandtree/sandtree/internal/linux/xattr"
+)
+
 // Socket is what a socket has beside what every open file has. Addresses are
 // struct sockaddr as the kernel gives them, nil if there is none; indices are
 // those of Tree.Files.
@@ -99,6 +105,8 @@ type UnixSocket struct {
 	Gone       bool
 	// FileMode, FileUID and FileGID are the file's, the ids as numbered inside.
 	FileMode         uint32
+	FileAttributes   []xattr.Attribute // with ids as numbered inside
+	FileModified     unix.Timespec     // zero in images of older versions
 	FileUID, FileGID int
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/durable"
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	supervisor "github.com/sandtree/sandtree/internal/supervisor/control"
@@ -123,6 +124,8 @@ type MemoryFile struct {
 	// versions.
 	Ino                uint64
 	Accessed, Modified unix.Timespec
+	// Attributes have the host's ids in access control lists.
+	Attributes []xattr.Attribute
 }
 
 // Guard is a run of guard pages of a process (MADV_GUARD_INSTALL).
