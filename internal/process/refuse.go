@@ -3,6 +3,8 @@ package process
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +33,11 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 	if l.nameless(p, "root", p.image.Root) {
 		return no("has a root directory (chroot) that was removed: %s", p.image.Root).WithHint("end it, then try again")
 	}
+	for what, name := range map[string]string{"a root directory (chroot)": p.image.Root, "its working directory": p.image.Cwd} {
+		if lateDirectory(p.pid, name) {
+			return no("has %s that belongs to another process or to a thread: %s", what, name).WithHint("have it change to another one, then try again")
+		}
+	}
 	for _, t := range p.threads {
 		if !native(&t.regs) {
 			return no("runs code of another word size").WithHint("run a 64-bit build of it")
@@ -56,6 +63,19 @@ func (l *Live) refuseProcess(p *liveProcess) error {
 		}
 	}
 	return l.listTimers(p)
+}
+
+// lateDirectory reports whether a path is of a process in /proc that is not there yet, or does
+// not let others look, when a restored process goes to its directories: any but that of PID 1 and
+// its own, without its threads.
+func lateDirectory(pid int, name string) bool {
+	rest, ok := strings.CutPrefix(name, "/proc/")
+	first, below, _ := strings.Cut(strings.TrimSuffix(rest, deletedSuffix), "/")
+	of, err := strconv.Atoi(first)
+	if !ok || err != nil || of == 1 && below == "" {
+		return false
+	}
+	return of != pid || strings.HasPrefix(below, "task/")
 }
 
 // refuseMapping names a mapping that cannot be captured.

@@ -28,6 +28,8 @@ func (pathOnly) examine(c *Capturer, d *description) error {
 		return err
 	}
 	switch {
+	case d.format() == unix.S_IFREG && c.system(d) == mqueueMagic: // queues are made after places
+		return c.refuse(d, fmt.Sprintf("the place of a message queue (O_PATH, %s)", name), "close it")
 	case !deleted:
 		d.file.Path = name
 		return nil
