@@ -30,6 +30,8 @@ func (pathOnly) examine(c *Capturer, d *description) error {
 	switch {
 	case d.format() == unix.S_IFREG && c.system(d) == mqueueMagic: // queues are made after places
 		return c.refuse(d, fmt.Sprintf("the place of a message queue (O_PATH, %s)", name), "close it")
+	case d.format() == unix.S_IFSOCK && c.isBound(d):
+		return c.refuse(d, fmt.Sprintf("the place of a socket that is bound (O_PATH, %s)", name), "close it")
 	case !deleted:
 		d.file.Path = name
 		return nil
@@ -39,6 +41,27 @@ func (pathOnly) examine(c *Capturer, d *description) error {
 		return directory{}.examine(c, d)
 	}
 	return c.refuse(d, fmt.Sprintf("the place of a file that is gone (O_PATH, %s)", name), "close it")
+}
+
+// isBound reports whether a socket is bound to a file, which gets another one when it is made anew.
+func (c *Capturer) isBound(d *description) bool {
+	for i := range c.descriptions {
+		s := &c.descriptions[i]
+		if s.format() != unix.S_IFSOCK || s.flags&unix.O_PATH != 0 {
+			continue
+		}
+		fd, err := unix.IoctlRetInt(s.fd, sioUnixFile)
+		if err != nil { // it has none
+			continue
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		_ = unix.Close(fd)
+		if err == nil && st.Dev == d.stat.Dev && st.Ino == d.stat.Ino {
+			return true
+		}
+	}
+	return false
 }
 
 func (pathOnly) read(c *Capturer, d *description) error {

@@ -347,6 +347,9 @@ func (c *Capturer) locateName(d *description, n *socketName, address string) err
 	if n.path, n.gone, err = c.locate(&n.place); err != nil {
 		return err
 	}
+	if n.place.stat.Nlink > 1 {
+		return c.refuse(d, "a unix socket whose file "+n.path+" has another name (link(2))", "remove that name")
+	}
 	if n.attributes, err = xattr.Read(procFD(fd)); err != nil {
 		return fmt.Errorf("attributes of the file of the name %s: %w", address, err)
 	}
