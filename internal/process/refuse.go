@@ -87,7 +87,7 @@ func refuseMapping(v *image.VMA) string {
 		return "memory with a protection key (pkey_mprotect)"
 	case v.Path == "anon_inode:[io_uring]" || v.Path == "/[aio]":
 		return "an asynchronous I/O ring"
-	case v.Path == "/anon_hugepage" || len(v.Path) > 10 && v.Path[:10] == "/memfd:huge":
+	case v.Advice&image.Reserved != 0:
 		return "huge pages that were reserved by hand"
 	case len(v.Path) > 5 && v.Path[:5] == "/dev/" && v.Path != "/dev/zero" && (len(v.Path) < 9 || v.Path[:9] != "/dev/shm/"):
 		return "the device " + v.Path

@@ -80,6 +80,9 @@ const (
 	// Sealed memory (mseal(2), Linux 6.10) cannot be unmapped, moved or protected
 	// otherwise.
 	Sealed
+	// Reserved memory is of huge pages that were reserved by hand (hugetlbfs, whatever the
+	// mapping is called); it is refused.
+	Reserved
 )
 
 // Len is the mapping's length in bytes.

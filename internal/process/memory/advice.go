@@ -85,6 +85,7 @@ var (
 		"wf": image.WipeOnFork, "dd": image.DontDump, "dc": image.DontFork, "lo": image.Locked,
 		"hg": image.HugePage, "nh": image.NoHugePage, "dp": image.Droppable,
 		"lf": image.LockedOnFault, "sr": image.Sequential, "rr": image.Random, "sh": image.MayWrite, "gd": image.GrowsDown, "mg": image.Mergeable, "sl": image.Sealed,
+		"ht": image.Reserved,
 	}
 )
 
