@@ -25,6 +25,22 @@ exchange(1, 2)
 			spoil: `m[:5] = b'spoil'; m[100] = 77; holes[5 << 30] = 9`,
 		},
 		{
+			name: "hundreds of shared mappings", // more than a socket holds descriptors
+			setup: `
+ms = [mmap.mmap(-1, 4096) for i in range(600)]
+for i, m in enumerate(ms): m[0:4] = i.to_bytes(4, 'little')
+r, w = os.pipe(); r2, w2 = os.pipe()
+def kid():
+    while os.read(r, 1) == b'x':
+        for m in ms: m[4] += 1
+        os.write(w2, b'x')
+k = child(kid)
+`,
+			peek:  `same([int.from_bytes(m[0:8], 'little') for m in ms], list(range(600)))`,
+			check: `os.write(w, b'x'); same(os.read(r2, 1), b'x'); same([m[4] for m in ms], [1] * 600)`,
+			spoil: `for m in ms: m[0:8] = b'spoilspo'`,
+		},
+		{
 			name: "multiprocessing: locks, queues, values, shared memory",
 			setup: `
 import multiprocessing as mp, multiprocessing.shared_memory as sm

@@ -90,5 +90,22 @@ os.rename('/root/e/a/sub', '/root/e/sub'); same([(w, m) for w, m, _, _ in events
 same(add('.'), shm + 1)
 `,
 		spoil: `assert events() in (want, []); events(); shutil.rmtree('/root/e'); os.remove('/dev/shm/new'); os.close(f)`,
+	}, {
+		name: "an interest list of hundreds that another process holds alone", // more than a socket holds descriptors
+		setup: `
+ep = select.epoll(); es = [os.eventfd(0) for _ in range(400)]
+for e in es: ep.register(e, select.EPOLLIN | select.EPOLLET)
+r, w = os.pipe()
+def kid():
+    while len(c := os.read(r, 2)) == 2: os.eventfd_write(es[int.from_bytes(c, 'little')], 1)
+k = child(kid)
+for e in es: os.close(e)
+`,
+		peek: `same(ep.poll(0), [])`,
+		check: `
+for i in (0, 200, 399):
+    os.write(w, i.to_bytes(2, 'little')); same(ep.poll(10), [(es[i], select.EPOLLIN)])
+`,
+		spoil: `os.write(w, b'\0\0')`,
 	}})
 }

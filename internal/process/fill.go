@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/ptrace"
+	"github.com/sandtree/sandtree/internal/process/descriptor"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/process/memory"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -21,7 +22,7 @@ func (r *restore) fill(n *newProcess) error {
 	b := tracee.NewBatch()
 	var send []int
 	room := func() (*tracee.Batch, error) {
-		if !b.Full(16, 8192) { // sockets hold only so many messages, too
+		if !b.Full(16, 8192) && len(send) < descriptor.MostMessages {
 			return b, nil
 		}
 		err := r.runEach(n, b, send)
@@ -66,11 +67,20 @@ func (r *restore) fill(n *newProcess) error {
 // runEach runs a batch that receives the descriptors one by one.
 func (r *restore) runEach(n *newProcess, b *tracee.Batch, fds []int) error {
 	for _, fd := range fds {
-		if err := unix.Sendmsg(n.socket, []byte{0}, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL); err != nil {
-			return fmt.Errorf("send a descriptor: %w", err)
+		if err := n.send(fd); err != nil {
+			return err
 		}
 	}
 	return n.tracee.Run(b)
+}
+
+// send sends a process descriptors, in one message, for the batch that it runs next. It does not
+// wait: who would receive what was sent before stands still until that batch runs.
+func (n *newProcess) send(fds ...int) error {
+	if err := unix.Sendmsg(n.socket, []byte{0}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err != nil {
+		return fmt.Errorf("send descriptors to process %d: %w", n.image.PID, err)
+	}
+	return nil
 }
 
 // mapShared queues a shared mapping. It returns the descriptor that must be

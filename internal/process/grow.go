@@ -107,14 +107,11 @@ func (r *restore) lead(n *newProcess) error {
 // runWith runs a batch that receives descriptors, after sending them.
 func (r *restore) runWith(n *newProcess, b *tracee.Batch, fds []int) error {
 	if len(fds) > 0 {
-		if err := unix.Sendmsg(n.socket, []byte{0}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL); err != nil {
-			return fmt.Errorf("send descriptors: %w", err)
+		if err := n.send(fds...); err != nil {
+			return err
 		}
 	}
-	if err := n.tracee.Run(b); err != nil {
-		return err
-	}
-	return nil
+	return n.tracee.Run(b)
 }
 
 // clone has a process clone its children. Each is cloned with the memory that it

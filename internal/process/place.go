@@ -146,8 +146,8 @@ func (r *restore) runInstallation(n *newProcess, in descriptor.Installation) err
 		return err
 	}
 	for _, m := range in.Messages {
-		if err := unix.Sendmsg(n.socket, []byte{0}, unix.UnixRights(m...), nil, unix.MSG_NOSIGNAL); err != nil {
-			return fmt.Errorf("send descriptors: %w", err)
+		if err := n.send(m...); err != nil {
+			return err
 		}
 	}
 	return n.tracee.Run(in.Batch)
@@ -183,8 +183,8 @@ func (r *restore) makeThreads(n *newProcess) error {
 	}
 	b.Call(unix.SYS_UMASK, p.Umask)
 	if p.CwdFile > 0 {
-		if err := unix.Sendmsg(n.socket, []byte{0}, unix.UnixRights(r.files.FD(p.CwdFile-1)), nil, unix.MSG_NOSIGNAL); err != nil {
-			return fmt.Errorf("send the working directory: %w", err)
+		if err := n.send(r.files.FD(p.CwdFile - 1)); err != nil {
+			return fmt.Errorf("working directory: %w", err)
 		}
 		fd := b.ReceiveFD(n.control)
 		b.Call(unix.SYS_FCHDIR, fd)

@@ -15,12 +15,18 @@ import (
 // unix(7)).
 const maxMessage = 253
 
+// MostMessages is how many messages a process is sent before the batch that receives them: a
+// socket holds only so many (net.core.wmem_default, 278 of them by default), and nobody
+// receives before.
+const MostMessages = 64
+
 // Installation is a batch of [Opened.Install], [Opened.OpenLate] or
 // [Opened.Complete], with what it needs besides.
 type Installation struct {
 	Batch *tracee.Batch
 	// Messages are descriptors to send to the process's control socket before
-	// the batch runs, each list in a message of its own. They stay Opened's.
+	// the batch runs, each list in a message of its own, [MostMessages] at most. They
+	// stay Opened's.
 	Messages [][]int
 	// Limit is the soft RLIMIT_NOFILE that the process must have meanwhile.
 	Limit int
@@ -39,7 +45,13 @@ func newInstaller(limit int, run func(Installation) error) installer {
 // room runs what is queued if there is little room for more: a few calls with
 // a few hundred bytes.
 func (in *installer) room() error {
-	if !in.Batch.Full(64, 4096) {
+	return in.roomFor(64, 4096)
+}
+
+// roomFor runs what is queued if there is no room for so many calls with so many bytes, or for
+// another message.
+func (in *installer) roomFor(calls, size int) error {
+	if !in.Batch.Full(calls, size) && len(in.Messages) < MostMessages {
 		return nil
 	}
 	return in.flush()
@@ -80,10 +92,8 @@ func (o *Opened) Install(run func(Installation) error, table []image.Descriptor,
 	first := up + 1
 	in := newInstaller(first+len(hosts)+spareNumbers, run)
 	for at := 0; at < len(hosts); at += maxMessage {
-		if in.Batch.Full(2*maxMessage, 8*maxMessage) {
-			if err := in.flush(); err != nil {
-				return 0, err
-			}
+		if err := in.roomFor(2*maxMessage, 8*maxMessage); err != nil {
+			return 0, err
 		}
 		b := in.Batch
 		part := hosts[at:min(at+maxMessage, len(hosts))]
