@@ -1,12 +1,14 @@
 package memory
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandtree/sandtree/internal/fault"
 	"github.com/sandtree/sandtree/internal/linux/procmem"
 	"github.com/sandtree/sandtree/internal/process/image"
 	"github.com/sandtree/sandtree/internal/tracee"
@@ -23,6 +25,10 @@ func (z *Zygote) Update(deltas []*Delta, open Backing) error {
 	err := u.run(deltas)
 	if e := u.closeMemory(); err == nil {
 		err = e
+	}
+	if errors.Is(err, unix.ENOMEM) { // one process holds what all of them map
+		return fault.New(fault.Uncapturable, "the %d processes that began in one session have more mappings together than one process may have: %w", len(deltas), err).
+			WithHint("raise vm.max_map_count on this machine, or end some of them")
 	}
 	if err != nil {
 		return fmt.Errorf("bring a zygote up to date: %w", err)
