@@ -19,7 +19,7 @@ func (netlinkFamily) read(*Capturer, *description) error { return nil }
 
 func (netlinkFamily) examine(c *Capturer, d *description) error {
 	p := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}
-	if _, err := unix.Poll(p, 0); err != nil {
+	if _, err := poll(p, 0); err != nil {
 		return fmt.Errorf("poll: %w", err)
 	}
 	if p[0].Revents&unix.POLLIN != 0 {

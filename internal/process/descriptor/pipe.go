@@ -85,7 +85,7 @@ func (c *Capturer) endOutside(d *description) (bool, error) {
 		return false, nil
 	}
 	p := []unix.PollFd{{Fd: int32(d.fd)}}
-	if _, err := unix.Poll(p, 0); err != nil {
+	if _, err := poll(p, 0); err != nil {
 		return false, fmt.Errorf("poll a pipe: %w", err)
 	}
 	return p[0].Revents&(unix.POLLHUP|unix.POLLERR) == 0, nil

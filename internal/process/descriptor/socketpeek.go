@@ -29,7 +29,7 @@ type peeker struct {
 func (c *Capturer) peekQueue(index int, stream, shutdown bool) (out []image.Message, err error) {
 	d := &c.descriptions[index]
 	p := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}
-	if _, err := unix.Poll(p, 0); err != nil {
+	if _, err := poll(p, 0); err != nil {
 		return nil, fmt.Errorf("poll: %w", err)
 	}
 	if p[0].Revents&unix.POLLIN == 0 {

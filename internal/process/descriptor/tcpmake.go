@@ -298,7 +298,7 @@ func finishTCP(fd, gone int, s *image.Socket) error {
 		return nil
 	}
 	p := []unix.PollFd{{Fd: int32(fd)}}
-	if n, err := unix.Poll(p, acceptPatience); err != nil || n == 0 {
+	if n, err := poll(p, acceptPatience); err != nil || n == 0 {
 		return fmt.Errorf("it does not end: %v", err)
 	}
 	if !s.Failed { // it was told
@@ -448,7 +448,7 @@ func (w *workshop) connectWaiting(fd int, to []byte) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-	if n, err := unix.Poll(p, acceptPatience); err != nil || n == 0 {
+	if n, err := poll(p, acceptPatience); err != nil || n == 0 {
 		return fmt.Errorf("its connection does not come about: %v", err)
 	}
 	return nil

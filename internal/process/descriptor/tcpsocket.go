@@ -73,7 +73,7 @@ func (f tcpFamily) examine(c *Capturer, d *description) error {
 		return c.refuse(d, "a TCP socket with TLS in the kernel", "close it")
 	}
 	p := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLPRI | unix.POLLRDHUP}}
-	if _, err := unix.Poll(p, 0); err != nil {
+	if _, err := poll(p, 0); err != nil {
 		return fmt.Errorf("poll: %w", err)
 	}
 	if p[0].Revents&unix.POLLPRI != 0 {

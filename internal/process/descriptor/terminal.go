@@ -116,7 +116,7 @@ func (c *Capturer) ownerOfTerminal(t *terminal) error {
 // examineMaster looks at what the master would see next.
 func (c *Capturer) examineMaster(t *terminal) error {
 	p := []unix.PollFd{{Fd: int32(t.master), Events: unix.POLLIN | unix.POLLPRI}}
-	if _, err := unix.Poll(p, 0); err != nil {
+	if _, err := poll(p, 0); err != nil {
 		return fmt.Errorf("poll: %w", err)
 	}
 	r := p[0].Revents

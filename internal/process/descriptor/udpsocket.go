@@ -138,7 +138,7 @@ func (w *workshop) sendAs(fd int, s *image.Socket, m *image.Message, raw map[int
 // loopback is there at once, if no interrupt is put off.
 func awaitDatagram(fd int) error {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(p, acceptPatience); err != nil || n == 0 {
+	if n, err := poll(p, acceptPatience); err != nil || n == 0 {
 		return fmt.Errorf("a datagram did not come: %v", err)
 	}
 	return nil

@@ -398,7 +398,7 @@ func (w *workshop) accept(b *binding, c *client) error {
 // acceptFrom accepts a connection that is there.
 func acceptFrom(listener int) (int, error) {
 	p := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
-	if n, err := unix.Poll(p, acceptPatience); err != nil || n == 0 {
+	if n, err := poll(p, acceptPatience); err != nil || n == 0 {
 		return -1, fmt.Errorf("no connection came: %v", err)
 	}
 	fd, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)

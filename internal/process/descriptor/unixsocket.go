@@ -119,7 +119,7 @@ func (f unixFamily) examine(c *Capturer, d *description) error {
 // urgent notes a waiting error and refuses out-of-band data.
 func (unixFamily) urgent(c *Capturer, d *description) error {
 	p := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLPRI}}
-	if _, err := unix.Poll(p, 0); err != nil {
+	if _, err := poll(p, 0); err != nil {
 		return fmt.Errorf("poll: %w", err)
 	}
 	if p[0].Revents&unix.POLLPRI != 0 {

@@ -102,7 +102,7 @@ func isTerminal(fd, n int) bool {
 // on its way between the ends has arrived.
 func ready(fd int, event int16) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: event}}
-	n, err := unix.Poll(p, 0)
+	n, err := poll(p, 0)
 	return err == nil && n > 0 && p[0].Revents&event != 0
 }
 
