@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandtree/sandtree/client"
 	"github.com/sandtree/sandtree/internal/fault"
 )
 
@@ -27,18 +28,19 @@ the last one ended. Exit code 124 if --timeout passed first.`,
 		ValidArgsFunction: inv.completeSandbox,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			if timeout > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, timeout)
-				defer cancel()
-			}
 			c, err := inv.connect(ctx)
 			if err != nil {
 				return err
 			}
 			defer func() { _ = c.Close() }()
+			if timeout > 0 { // for its commands: the daemon may have to start first
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, timeout)
+				defer cancel()
+			}
 			r, err := c.SandboxHandle(args[0]).Wait(ctx, session)
-			if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			// The daemon knows the limit, too, and may be the first to tell.
+			if timeout > 0 && err != nil && (client.KindOf(err) == client.Deadline || errors.Is(ctx.Err(), context.DeadlineExceeded)) {
 				what := "commands still run in it"
 				if session != "" {
 					what = "session " + session + " still runs"
