@@ -187,7 +187,7 @@ func (w *workshop) bindings() ([]*binding, error) {
 	all := append(passing, lost...)
 	for n := 1; len(byName) > 0; n++ {
 		if b := byName[n]; b != nil {
-			all = append(all, b)
+			all = append(all, b.inTurn()...)
 			delete(byName, n)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 // The other end of a connection that is gone may have had an abstract name that another
 // socket has now: a client that comes again by the same name before its old connection
 // is closed. What is gone comes first then, with all that it has sent, and ends
-// before the next one has its name.
+// before the next one has its name. So it is with the name of a listener that is gone: the
+// connections that it accepted have its name still, and another socket may have bound it.
 
 // abstractName is an abstract name with the type of its socket: each has names of its own.
 func abstractName(s *image.Socket, address []byte) string {
@@ -29,9 +30,7 @@ func (w *workshop) abstractNames() map[string]int {
 		if s == nil || s.Unix == nil {
 			continue
 		}
-		if s.Unix.Role != image.UnixAccepted || s.State == stateListen {
-			have[abstractName(s, s.Local)]++
-		}
+		have[abstractName(s, s.Local)]++
 		if s.PeerGone && s.Unix.Role != image.UnixClient {
 			have[abstractName(s, s.Remote)]++
 		}
@@ -41,6 +40,17 @@ func (w *workshop) abstractNames() map[string]int {
 	}
 	delete(have, "")
 	return have
+}
+
+// inTurn has who listened at an abstract name first, and who has it since and does not listen
+// behind it.
+func (b *binding) inTurn() []*binding {
+	if b.owner == nil || b.listen || b.socket.Type == unix.SOCK_DGRAM || len(b.clients) == 0 {
+		return []*binding{b}
+	}
+	before := &binding{file: -1, socket: b.socket, address: b.address, clients: b.clients}
+	b.clients = nil
+	return []*binding{before, b}
 }
 
 // pass has clients that are gone send what they have sent, and closes them.

@@ -195,22 +195,50 @@ func (unixFamily) peer(c *Capturer, d *description, u *sockdiag.Unix) error {
 		s.Unix.Role = image.UnixPair
 	case s.Local == nil:
 		s.Unix.Role = image.UnixClient
-	case s.Remote == nil || c.listens(u) || c.shares(u):
+	case s.Remote == nil:
 		s.Unix.Role = image.UnixAccepted
 	default:
-		// Both have names that no other one has, and who listened does so no more.
-		s.Unix.Role = image.UnixClient
-		if s.Peer >= 0 {
-			other, err := c.unixOf(&c.descriptions[s.Peer])
-			if err != nil {
-				return err
-			}
-			if !c.listens(other) && !c.shares(other) && s.Peer < d.index {
-				s.Unix.Role = image.UnixAccepted
-			}
-		}
+		return c.named(d, u)
 	}
 	return nil
+}
+
+// named tells which end of a connection was accepted if both have names.
+func (c *Capturer) named(d *description, u *sockdiag.Unix) error {
+	s, accepted := d.socket, c.looksAccepted(u)
+	s.Unix.Role = image.UnixClient
+	if s.Peer < 0 {
+		if accepted > 0 {
+			s.Unix.Role = image.UnixAccepted
+		}
+		return nil
+	}
+	peer, err := c.unixOf(&c.descriptions[s.Peer])
+	if err != nil {
+		return err
+	}
+	// Where nothing tells it either will do: both get their names.
+	if other := c.looksAccepted(peer); accepted > other || accepted == other && s.Peer < d.index {
+		s.Unix.Role = image.UnixAccepted
+	}
+	return nil
+}
+
+// looksAccepted tells how sure it is that a socket was accepted: 2, somebody listens at its name,
+// which is no client's then; 1, others have its name too, as do all that were accepted
+// there, but a client may have it since who listened is gone; 0, nothing says so.
+func (c *Capturer) looksAccepted(u *sockdiag.Unix) int {
+	sure := 0
+	for i := range c.unix {
+		switch e := &c.unix[i]; {
+		case e.Inode == u.Inode || !sameName(e, u):
+		case e.State == stateListen:
+			return 2
+		default:
+			sure = 1
+		}
+	}
+	return sure
 }
 
 // datagramPeer tells how a datagram socket came to its peer, and refuses what
@@ -274,27 +302,6 @@ func (c *Capturer) bound(address []byte) int {
 		}
 	}
 	return -1
-}
-
-// listens reports whether a socket's name is one that somebody listens at.
-func (c *Capturer) listens(u *sockdiag.Unix) bool {
-	for i := range c.unix {
-		if e := &c.unix[i]; e.State == stateListen && sameName(e, u) {
-			return true
-		}
-	}
-	return false
-}
-
-// shares reports whether another socket has a socket's name too: then it was
-// accepted, since a name is bound once.
-func (c *Capturer) shares(u *sockdiag.Unix) bool {
-	for i := range c.unix {
-		if e := &c.unix[i]; e.Inode != u.Inode && sameName(e, u) {
-			return true
-		}
-	}
-	return false
 }
 
 func sameName(a, b *sockdiag.Unix) bool {
