@@ -25,6 +25,8 @@ type directory struct {
 	at      string // from the root
 	entries []memoryFile
 	held    int64 // bytes of small ones
+
+	attributed int64 // bytes of attributes
 }
 
 // memoryFile is a file of one, parents before what is in them.
@@ -39,7 +41,10 @@ type memoryFile struct {
 	attributes []xattr.Attribute
 }
 
-const maxMemoryFiles = 10_000
+const (
+	maxMemoryFiles = 10_000
+	mostAttributed = 4 << 20 // bytes of attributes in a directory: they are in the supervisor's memory, and a record has them whole
+)
 
 // Small files are held as bytes, up to so many in a directory: a descriptor each would be one of
 // the supervisor's, of which all sandboxes of a template have a part, and takes longer.
@@ -165,15 +170,16 @@ func (s *directory) add(dir int, name string, e memoryFile, seen map[uint64]stri
 
 // attributes reads those of a file of an open directory; links have none.
 func (s *directory) attributes(dir int, name, path string) ([]xattr.Attribute, error) {
-	as, err := xattr.Read(inDirectory(dir, name))
+	as, err := xattr.Read(fmt.Sprintf("/proc/self/fd/%d/%s", dir, name))
 	if err != nil {
 		return nil, fmt.Errorf("attributes of /%s/%s: %w", s.at, path, err)
 	}
+	if s.attributed += xattr.Size(as); s.attributed > mostAttributed {
+		return nil, fault.New(fault.Uncapturable, "the files of /%s have more than %d MiB of extended attributes", s.at, mostAttributed>>20).
+			WithHint("remove some of them (setfattr -x)")
+	}
 	return as, nil
 }
-
-// inDirectory is a path below an open directory.
-func inDirectory(dir int, name string) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dir, name) }
 
 func (s *directory) copyError(e *memoryFile, err error) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
@@ -239,16 +245,16 @@ func (m *memoryFiles) close() {
 				_ = unix.Close(e.data)
 			}
 		}
-		s.entries, s.held = nil, 0
+		s.entries, s.held, s.attributed = nil, 0, 0
 	}
 }
 
 func (m *memoryFiles) all() []*directory { return []*directory{&m.dev, &m.shm} }
 
-// weigh is what their content takes, in bytes.
+// weigh is what their content and attributes take, in bytes.
 func (m *memoryFiles) weigh() (n int64) {
 	for _, s := range m.all() {
-		n += s.held
+		n += s.held + s.attributed
 		for i := range s.entries {
 			if e := &s.entries[i]; e.data >= 0 {
 				n += heldBy(e.data)

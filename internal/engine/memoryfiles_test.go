@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 )
 
 // What has no content, or little, takes no descriptor of the supervisor's, of which all sandboxes of a template
@@ -93,4 +95,67 @@ func TestTooLongPathsInMemoryAreRefused(t *testing.T) {
 			t.Errorf("at a depth of %d: %v", depth, err)
 		}
 	}
+}
+
+// Attributes are written whatever the length of a file's path, and bounded, as they are in the
+// supervisor's memory.
+func TestAttributesOfMemoryFiles(t *testing.T) {
+	root, err := os.MkdirTemp("/dev/shm", "attributes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	shm := filepath.Join(root, "dev/shm")
+	if err := os.MkdirAll(shm, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+
+	m := newMemoryFiles()
+	name := strings.Repeat("d", 255)
+	for at := name; ; at += "/" + name {
+		e := memoryFile{path: at, data: -1}
+		e.stat.Mode = unix.S_IFDIR | 0o700
+		if len(at)+len(name)+1 >= unix.PathMax {
+			e.attributes = []xattr.Attribute{{Name: "user.deep", Value: []byte("value")}}
+		}
+		if m.shm.entries = append(m.shm.entries, e); e.attributes != nil {
+			break
+		}
+	}
+	if err := m.write(fd); err != nil {
+		t.Fatal(err)
+	}
+	again := newMemoryFiles()
+	read := func() error {
+		return again.shm.in(fd, func(dir int) error { return again.shm.read(dir, "", map[uint64]string{}) })
+	}
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	if e := again.shm.entries[len(again.shm.entries)-1]; len(e.attributes) != 1 || string(e.attributes[0].Value) != "value" {
+		t.Errorf("it has the attributes %v", e.attributes)
+	}
+	if got := again.weigh(); got != int64(len("user.deepvalue")) {
+		t.Errorf("they weigh %d bytes", got)
+	}
+	again.close()
+
+	for i := range mostAttributed/60_000 + 1 {
+		f := filepath.Join(shm, fmt.Sprint(i))
+		if err := os.WriteFile(f, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := xattr.Write(f, []xattr.Attribute{{Name: "user.large", Value: make([]byte, 60_000)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := read(); !fault.Is(err, fault.Uncapturable) {
+		t.Errorf("too many were read: %v", err)
+	}
+	again.close()
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandtree/sandtree/internal/fault"
+	"github.com/sandtree/sandtree/internal/linux/xattr"
 	"github.com/sandtree/sandtree/internal/sandbox"
 	worker "github.com/sandtree/sandtree/internal/worker/control"
 )
@@ -57,6 +58,7 @@ func (s *directory) take(files []worker.MemoryFile) (failed error) {
 	for _, f := range files {
 		e := memoryFile{path: f.Path, link: f.Link, first: f.First, small: f.Content, data: -1, attributes: f.Attributes}
 		s.held += int64(len(f.Content))
+		s.attributed += xattr.Size(f.Attributes)
 		e.stat.Mode, e.stat.Uid, e.stat.Gid, e.stat.Size = f.Mode, f.UID, f.GID, f.Size
 		e.stat.Ino, e.stat.Rdev, e.stat.Atim, e.stat.Mtim = f.Ino, f.Rdev, f.Accessed, f.Modified
 		if f.Data != nil {

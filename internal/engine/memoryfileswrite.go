@@ -120,7 +120,20 @@ func (e *memoryFile) write(dir int, made *numbered.Made) error {
 	return errors.Join(
 		unix.Fchownat(dir, e.path, int(e.stat.Uid), int(e.stat.Gid), unix.AT_SYMLINK_NOFOLLOW),
 		unix.Fchmodat(dir, e.path, mode, unix.AT_SYMLINK_NOFOLLOW), // a link would lead to a file of the host
-		xattr.Write(inDirectory(dir, e.path), e.attributes))
+		e.attribute(dir))
+}
+
+// attribute gives the file its attributes. Its path below /proc/self/fd could be too long.
+func (e *memoryFile) attribute(dir int) error {
+	if len(e.attributes) == 0 {
+		return nil
+	}
+	fd, err := unix.Openat(dir, e.path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return xattr.Write(fmt.Sprintf("/proc/self/fd/%d", fd), e.attributes)
 }
 
 // isAt reports whether the node is there.

@@ -27,18 +27,31 @@ func kept(name string) bool {
 	return strings.HasPrefix(name, userPrefix) || strings.HasPrefix(name, aclPrefix)
 }
 
+// most is how many bytes the attributes of a file may have together with their names: as many as
+// the kernel lists names (XATTR_LIST_MAX). All are in the memory of who reads them.
+const most = 64 << 10
+
+func tooMany() error {
+	return fault.New(fault.Uncapturable, "it has more than %d KiB of extended attributes", most>>10).WithHint("remove some of them (setfattr -x)")
+}
+
 // Read reads those of a file, in the order of the file system. Path is not followed at its
-// end, unless it is one of /proc/PID/fd. A file system without attributes has none.
+// end, unless it is one of /proc/PID/fd. A file system without attributes has none. More than 64 KiB
+// are [fault.Uncapturable].
 func Read(path string) ([]Attribute, error) {
 	list, get := calls(path)
 	names, err := whole(func(b []byte) (int, error) { return list(path, b) })
 	if err == unix.ENOTSUP || err == unix.ENOSYS {
 		return nil, nil
 	}
+	if err == unix.E2BIG {
+		return nil, tooMany()
+	}
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
 	var out []Attribute
+	size := 0
 	for name := range bytes.SplitSeq(bytes.TrimSuffix(names, []byte{0}), []byte{0}) {
 		if !kept(string(name)) {
 			continue
@@ -51,6 +64,9 @@ func Read(path string) ([]Attribute, error) {
 			return nil, err
 		}
 		out = append(out, Attribute{string(name), v})
+		if size += len(name) + len(v); size > most {
+			return nil, tooMany()
+		}
 	}
 	return out, nil
 }
@@ -87,6 +103,14 @@ func whole(f func([]byte) (int, error)) ([]byte, error) {
 			return b[:n], nil
 		}
 	}
+}
+
+// Size is what they take together with their names, in bytes.
+func Size(as []Attribute) (n int64) {
+	for _, a := range as {
+		n += int64(len(a.Name) + len(a.Value))
+	}
+	return n
 }
 
 // Write gives a file attributes, found by a path as in [Read]. Others than those that Read

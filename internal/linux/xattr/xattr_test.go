@@ -92,3 +92,32 @@ func TestRenumber(t *testing.T) {
 		t.Error("the original was changed")
 	}
 }
+
+// What a file may have is bounded, since who reads it has all of it in memory.
+func TestTooManyAreRefused(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "xattr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	for what, as := range map[string][]Attribute{
+		"values": {{"user.a", make([]byte, most/2)}, {"user.b", make([]byte, most/2)}},
+		"names":  make([]Attribute, most/200), // the kernel does not list so many (E2BIG)
+	} {
+		for i := range as {
+			if as[i].Name == "" {
+				as[i].Name = fmt.Sprintf("user.%0200d", i)
+			}
+		}
+		name := filepath.Join(dir, what)
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Write(name, as); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(name); !fault.Is(err, fault.Uncapturable) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
