@@ -1,10 +1,12 @@
 """PostgreSQL with pgbench at work and a transaction that stays open: the names
 are rows of that transaction, which nobody else sees, and the sums of pgbench's
-tables are equal in every snapshot."""
+tables are equal in every snapshot. An argument is how many transactions a second
+pgbench makes; without one it makes as many as it can."""
 
 import glob
 import os
 import subprocess
+import sys
 import tempfile
 
 import driver
@@ -62,7 +64,8 @@ def count():
     return int(n)
 
 
-bench = subprocess.Popen([*user, bin + "/pgbench", "-n", "-c", "2", "-T", "100000"], env=env, cwd=where,
+rate = ["-R", sys.argv[1]] if sys.argv[1:] else []
+bench = subprocess.Popen([*user, bin + "/pgbench", "-n", "-c", "2", "-T", "100000", *rate], env=env, cwd=where,
                          stdout=subprocess.DEVNULL, stderr=open(where + "/bench", "w"))
 
 
