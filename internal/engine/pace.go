@@ -14,7 +14,7 @@ type pace struct {
 	mu    sync.Mutex
 	tid   int // of the thread that makes it; 0: none yet, or not any more
 	hurry bool
-	calm  func() // gives the priority back that waited gave; nil: it gave none
+	calm  func() // takes back the priority of what is waited for; nil: it has none
 }
 
 // lowest is the nice value of work in the background.
